@@ -323,6 +323,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
         ("CORES", Align::Right),
         ("LOAD", Align::Right),
         ("MEMORY USED", Align::Left),
+        ("ADDRESS", Align::Left),
         ("SLOTS FROM; LABELS", Align::Left),
     ];
     let rows: Vec<_> = nodes
@@ -339,6 +340,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
                 inventory.cores.to_string(),
                 info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
                 format!("{used} of {total}"),
+                address(info),
                 with_labels(inventory.slots_reason, info),
             ]
         })
@@ -357,10 +359,22 @@ fn with_labels(text: String, info: &NodeInfo) -> String {
     visible(&format!("{text}{}", labels.collect::<String>())).into_owned()
 }
 
+/// The address at which other machines reach a node.
+fn address(info: &NodeInfo) -> String {
+    let first =
+        info.inventory.iter().flat_map(|inventory| &inventory.addresses).map(|address| address.host.as_str()).next();
+    match (info.reached.as_deref(), first) {
+        (Some(""), Some(first)) => format!("{first} (not reachable)"),
+        (Some(""), None) => "none".to_owned(),
+        (Some(reached), _) => reached.to_owned(),
+        (None, first) => first.map_or_else(dash, str::to_owned),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rsd_proto::v1::rank_exit::How;
-    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeLoad, Range, RankExit, TaskMap, User};
+    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeAddress, NodeLoad, Range, RankExit, TaskMap, User};
 
     use super::*;
 
@@ -487,6 +501,7 @@ n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
             slots_reason: "2 cores".into(),
             cores: 2,
             memory_bytes: 8 << 30,
+            addresses: vec![NodeAddress { host: "fd00::5".into(), interface: "eth0".into() }],
             ..Inventory::default()
         };
         let load = NodeLoad { load1: 0.254, memory_used_bytes: 3 << 29, ..NodeLoad::default() };
@@ -497,13 +512,15 @@ n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
             load: Some(load),
             ..NodeInfo::default()
         };
-        let away = NodeInfo { name: "n1".into(), state: 1, load: None, ..up.clone() };
+        let away = NodeInfo { name: "n1".into(), state: 1, load: None, reached: Some("10.0.0.7".into()), ..up.clone() };
+        let closed = NodeInfo { name: "n2".into(), reached: Some(String::new()), ..away.clone() };
         assert_eq!(
-            nodes_table(&[up, away]),
+            nodes_table(&[up, away, closed]),
             "\
-NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS FROM; LABELS
-n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  2 cores
-n1    away       2       1      2     -  - of 8.0 GiB        2 cores
+NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         ADDRESS                  SLOTS FROM; LABELS
+n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  fd00::5                  2 cores
+n1    away       2       1      2     -  - of 8.0 GiB        10.0.0.7                 2 cores
+n2    away       2       1      2     -  - of 8.0 GiB        fd00::5 (not reachable)  2 cores
 "
         );
     }

@@ -83,6 +83,11 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "labels": info.labels.iter().map(|label| (label.key.clone(), label.value.clone().into())).collect::<serde_json::Map<_, _>>(),
         "parent": info.parent,
         "listen": text(&info.listen),
+        "addresses": inventory.addresses.iter().map(|address| json!({
+            "host": address.host,
+            "interface": text(&address.interface),
+        })).collect::<Vec<_>>(),
+        "reached": info.reached,
         "hostname": inventory.hostname,
         "slots": inventory.slots,
         "slots_reason": inventory.slots_reason,

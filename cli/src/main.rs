@@ -23,6 +23,7 @@ mod output;
 mod pager;
 mod placement;
 mod plan;
+mod ports;
 mod print;
 mod private;
 mod run;
@@ -108,7 +109,8 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Hold
         | Command::Node(_)
         | Command::Waits { .. }
-        | Command::Nodes => {}
+        | Command::Nodes
+        | Command::Ports { .. } => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -177,6 +179,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
+        Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,
         Command::Name(NameCommand::Ls) => names::ls(dvm.client().await?, json).await,
         Command::Login { address, token, token_file } => {
             login::login(&address, token.as_deref(), token_file.as_deref(), json).await

@@ -13,6 +13,7 @@ pub(crate) mod node;
 mod overlay;
 pub(crate) mod placing;
 pub(crate) mod plan;
+pub(crate) mod ports;
 mod read;
 mod spelling;
 mod unread;

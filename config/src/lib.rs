@@ -3,7 +3,7 @@
 //! - [`hostfile`], [`hostlist`] (both built on [`host`]), [`rankfile`], [`envfile`]: parse text and report a mistake with its
 //!   line, column and the accepted form ([`syntax`]).
 //! - [`settings`] (the feature of that name): every key is documented in `rsd.toml`, which is also the built-in default.
-//! - [`duration`], [`size`]: `5s`, `1MiB`.
+//! - [`duration`], [`size`], [`ports`]: `5s`, `1MiB`, `7000-7100`.
 //! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command talks to, and which names are valid.
 //!   [`state_dir`]: where a daemon keeps its state.
 //!
@@ -18,6 +18,7 @@ pub mod hostfile;
 pub mod hostlist;
 mod mistake;
 pub mod nearest;
+pub mod ports;
 mod ranges;
 pub mod rankfile;
 mod runtime;

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::nearest::edits;
+use crate::ports::PortRange;
 use crate::{duration, size};
 
 /// The lowest layer, with every key and its documentation.
@@ -74,6 +76,15 @@ settings! {
         retry_max: Duration,
         /// The timeout of one attempt to connect.
         dial_deadline: Duration,
+    }
+    /// Addresses and ports of the node.
+    network: Network {
+        /// The addresses to advertise, best first; empty: those of the interfaces.
+        advertise: Vec<String>,
+        /// The interfaces whose addresses to advertise, best first; empty: all that lead to other machines.
+        interfaces: Vec<String>,
+        /// The ports on which daemon and ranks listen.
+        port_range: PortRange,
     }
     /// Steps, the parts of jobs on a node.
     step: Step {
@@ -373,6 +384,24 @@ impl Value for LogFormat {
             Some("json") => Ok(LogFormat::Json),
             Some(_) | None => Err("\"text\" or \"json\""),
         }
+    }
+}
+
+impl Value for PortRange {
+    fn read(value: &DeValue<'_>) -> Result<PortRange, &'static str> {
+        value.as_str().and_then(|text| text.parse().ok()).ok_or("a range such as \"7000-7100\", or \"\"")
+    }
+}
+
+impl Value for Vec<String> {
+    fn read(value: &DeValue<'_>) -> Result<Vec<String>, &'static str> {
+        let words = value.as_array().and_then(|values| {
+            let word = |value: &Spanned<DeValue<'_>>| {
+                Some(value.get_ref().as_str()?.to_owned()).filter(|word| !word.is_empty())
+            };
+            values.iter().map(word).collect::<Option<Vec<String>>>()
+        });
+        words.ok_or("a list such as [\"eth0\", \"ib0\"]")
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::builder::Styles;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use rsd_config::ports::PortRange;
 use rsd_config::settings::LogFormat;
+use rsd_core::addresses::{InvalidWish, advertisable};
 use rsd_proto::visible::visible;
 
 use crate::owner::Owner;
@@ -228,12 +230,23 @@ pub(crate) struct StartOptions {
     /// Directory of the daemon's logs, keys and records; by default ~/.local/state/rsd/NAME@HOST, and /var/lib/rsd/NAME for root
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Address on which other daemons can join; port 0 takes a free port
+    /// Address on which other daemons can join; 0.0.0.0 and [::] mean all addresses, port 0 a free port
     #[arg(long, value_name = "ADDR", conflicts_with = "local_only")]
     pub(crate) listen: Option<String>,
     /// Listen on the unix socket only
     #[arg(long)]
     pub(crate) local_only: bool,
+    /// Address at which other machines reach this node, without a port; repeat it for several, the best first [default: those of the
+    /// interfaces]
+    #[arg(long, value_name = "ADDR", value_parser = advertised)]
+    pub(crate) advertise: Vec<String>,
+    /// Interface whose addresses other machines reach; repeat it for several, the best first [default: all, except those of
+    /// containers and virtual machines]
+    #[arg(long, value_name = "NAME", conflicts_with = "advertise")]
+    pub(crate) interface: Vec<String>,
+    /// TCP ports on which daemon and ranks listen, unless --listen names one [default: chosen by the kernel]
+    #[arg(long, value_name = "LOW-HIGH")]
+    pub(crate) port_range: Option<PortRange>,
     /// Join the DVM of the daemon at this address
     #[arg(long, value_name = "ADDR")]
     pub(crate) join: Option<String>,
@@ -305,6 +318,10 @@ pub(crate) struct LimitsOptions {
     /// The program's arguments, its name first
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) argv: Vec<OsString>,
+}
+
+fn advertised(word: &str) -> Result<String, InvalidWish> {
+    advertisable(word)
 }
 
 fn log_format(word: &str) -> Result<LogFormat, &'static str> {

@@ -21,6 +21,7 @@ use crate::disk::state_dir::{Identity, StateDir};
 use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::inventory::load;
+use crate::reach::TcpPort;
 use crate::steps::Steps;
 use crate::way_up::WayUp;
 
@@ -49,9 +50,20 @@ pub(crate) struct Shell {
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
     /// A joined daemon's way to the head.
     way_up: Option<WayUp>,
-    /// Gets the identity once, when the daemon has its node id.
-    ready: Option<oneshot::Sender<Identity>>,
+    port: TcpPort,
+    /// As `NodeInfo.reached`.
+    reached: Option<String>,
+    /// Gets the daemon's place once, when it has its node id.
+    ready: Option<oneshot::Sender<Placed>>,
     over: bool,
+}
+
+/// A daemon's place in its DVM.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) identity: Identity,
+    /// As `NodeInfo.reached`.
+    pub(crate) reached: Option<String>,
 }
 
 impl Shell {
@@ -64,7 +76,8 @@ impl Shell {
         logs: Arc<JobLogs>,
         door: Door,
         way_up: Option<WayUp>,
-        ready: oneshot::Sender<Identity>,
+        port: TcpPort,
+        ready: oneshot::Sender<Placed>,
     ) -> Shell {
         let steps = Steps::new(Arc::clone(&state_dir), door.clone());
         let (kept, before) = KeptFile::open(state_dir.kept());
@@ -85,6 +98,8 @@ impl Shell {
             next_req: 1,
             members: HashMap::new(),
             way_up,
+            port,
+            reached: None,
             ready: Some(ready),
             over: false,
         };
@@ -228,7 +243,13 @@ impl Shell {
                 let Shell { core, kept: file, .. } = self;
                 file.append(&kept, || core.kept());
             }
-            Effect::Identity { node, dvm, name } => {
+            Effect::OpenPort => {
+                if let Some(at) = self.port.open_for_children() {
+                    self.door.send(Event::Input(Input::PortOpened { listen: at.to_string() }));
+                }
+            }
+            Effect::Identity { node, dvm, name, reached } => {
+                self.reached = reached;
                 let identity = Identity { dvm, node, name, ..self.identity.clone() };
                 if identity != self.identity || self.ready.is_some() {
                     info!(node, dvm = identity.dvm, name = identity.name, "this daemon has its node id");
@@ -285,7 +306,9 @@ impl Shell {
 
     fn report_ready(&mut self) {
         if let Some(ready) = self.ready.take() {
-            let _ = ready.send(self.identity.clone()); // the receiver is dropped only when the process ends
+            self.port.joined();
+            let placed = Placed { identity: self.identity.clone(), reached: self.reached.clone() };
+            let _ = ready.send(placed); // the receiver is dropped only when the process ends
         }
     }
 }

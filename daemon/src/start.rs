@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -27,7 +27,6 @@ use rsd_proto::transport::token::{InvalidToken, Token};
 use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Refusals, Services, Shares, TcpDoor, exit};
 use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -44,6 +43,7 @@ use crate::logging;
 use crate::options::StartOptions;
 use crate::presence::{Presence, Sockets};
 use crate::random::random;
+use crate::reach::{self, TcpPort};
 use crate::secure::authority::Authority;
 use crate::secure::membership::Membership;
 use crate::secure::{enroll, refusals};
@@ -55,7 +55,7 @@ use crate::serve::head::HeadService;
 use crate::serve::link::LinkService;
 use crate::serve::pmi::PmiService;
 use crate::settings::{self, named_file, runtime_dir, tuning};
-use crate::shell::Shell;
+use crate::shell::{Placed, Shell};
 use crate::steps;
 use crate::uplink;
 use crate::way_up::WayUp;
@@ -73,7 +73,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     if let Some(name) = &options.name {
         rsd_config::dvm_name::check(name)?;
     }
-    check_listen(options.listen.as_deref())?;
+    reach::check_listen(options.listen.as_deref())?;
     check_not_itself(options.listen.as_deref(), options.join.as_deref())?;
     if options.foreground {
         // Before anything is read from standard input: what was read would be lost.
@@ -151,15 +151,6 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Refuses an address that cannot be parsed or resolved.
-fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
-    let Some(listen) = listen else { return Ok(()) };
-    let addresses = listen.to_socket_addrs();
-    addresses
-        .map_err(|error| usage(format!("--listen {listen}: {error}: write HOST:PORT, for example 0.0.0.0:7817")))?;
-    Ok(())
-}
-
 /// Refuses an address that no retry can make valid. Some: a temporary error of the resolver, which a retry may solve.
 fn check_join(join: &str) -> anyhow::Result<Option<String>> {
     let port = join.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
@@ -229,6 +220,14 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
         if let Some(value) = value {
             command.arg(flag).arg(value);
         }
+    }
+    for (flag, values) in [("--advertise", &options.advertise), ("--interface", &options.interface)] {
+        for value in values {
+            command.arg(flag).arg(value);
+        }
+    }
+    if let Some(range) = options.port_range {
+        command.arg("--port-range").arg(range.to_string());
     }
     for (flag, given) in [("--local-only", options.local_only), ("--single-user", options.single_user)] {
         if given {
@@ -318,11 +317,10 @@ async fn serve(
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
     let membership = membership(&options, token.as_ref(), &settings, &mut identity, state_dir).await?;
-    let tcp = listen_tcp(&options).await?;
-    let listen = match &tcp {
-        Some(tcp) => tcp.local_addr()?.to_string(),
-        None => String::new(),
-    };
+    let network = reach::wishes(&options, &settings.network);
+    let (port, listeners, bound) = TcpPort::open(&options, &network)?;
+    // A daemon that does not need its port closes it once it has joined.
+    let listen = bound.filter(|_| options.listen.is_some()).map(|at| at.to_string()).unwrap_or_default();
     let callers = Callers { serves_all: membership.serves_all(|| head_serves_all(&options)) };
     let clock = Clock::start();
     let (door, inbox) = Door::new();
@@ -335,9 +333,8 @@ async fn serve(
     if before.is_none_or(|before| before.dvm != identity.dvm) {
         state_dir.forget_kept();
     }
-    let address = address(options.join.as_deref(), &listen).map(|address| address.to_string()).unwrap_or_default();
-    let interface = interface(&address).unwrap_or_default();
-    let inventory = Inventory { address, interface, ..inventory::measure(options.slots) };
+    let mut inventory = inventory::measure(options.slots);
+    reach::describe(&mut inventory, &options, &network, bound)?;
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
     state_dir.write_inventory(&inventory)?;
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
@@ -367,11 +364,13 @@ async fn serve(
             listen: listen.clone(),
             version: rsd_proto::VERSION.into(),
             pid: std::process::id(),
+            may_listen: bound.is_some(),
             ..Default::default()
         },
         dvm: identity.dvm.clone(),
         head_addr: options.join.clone(),
         above: above.clone(),
+        connect_back: bound.filter(|_| options.join.is_some()).map_or(0, |at| at.port()),
         memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
         steps: steps.collect(),
         serves_all: callers.serves_all,
@@ -387,18 +386,22 @@ async fn serve(
         Arc::clone(&logs),
         door.clone(),
         way_up.clone(),
+        port,
         ready,
     );
 
     let (stop_serving, stopped) = oneshot::channel();
     let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
     let refusals = refusals::logged();
-    let tcp = tcp.zip(membership.own()).map(|(listener, own)| TcpDoor { listener, own, refusals: refusals.clone() });
+    let tcp = bound.and(membership.own()).map(|own| TcpDoor { listeners, own, refusals: refusals.clone() });
     let connections = Shares::new(settings.users.connections);
     let admission = Admission { serves_all: callers.serves_all, connections };
     let connections = transport::accept(unix, tcp, admission);
     let followers = Shares::new(settings.users.followers);
-    let services = services(&door, callers, followers, logs, about, &membership, way_up.clone(), &listen, refusals);
+    let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
+    let machine = inventory.machine.clone();
+    let services =
+        services(&door, callers, followers, logs, about, &membership, way_up.clone(), &at, machine, refusals);
     let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
@@ -420,12 +423,13 @@ async fn serve(
     watch_signals(door.clone(), options.private)?;
     let mut work = tokio::spawn(shell.run(inbox));
 
-    let identity = tokio::select! {
+    let Placed { identity, reached } = tokio::select! {
         placed = placed => placed.context("the daemon stopped before it was ready")?,
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
-    let join_line = join_line(&door, &membership, &listen).await;
-    let mut presence = announce(&options, state_dir, sockets, &identity, &listen, inventory, join_line.as_deref())?;
+    let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
+    let more: String = [out_of_reach, join_line(&door, &membership, &at).await].into_iter().flatten().collect();
+    let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
         over = &mut work => over.context("the daemon's loop")?,
         () = presence.keep() => {}
@@ -443,45 +447,6 @@ async fn serve(
 /// Whether a head serves all users of its machines: root's does, unless root wants it for itself.
 fn head_serves_all(options: &StartOptions) -> bool {
     geteuid().is_root() && !options.single_user && !options.private
-}
-
-/// Listens on TCP. A head listens only on request. A joined daemon may become a parent and listens unless `--local-only` is set.
-async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener>> {
-    let wanted = match (&options.listen, options.join.is_some() && !options.local_only) {
-        (Some(listen), _) => listen.as_str(),
-        (None, true) => "127.0.0.1:0",
-        (None, false) => return Ok(None),
-    };
-    let listener = TcpListener::bind(wanted).await.with_context(|| format!("listen on {wanted}"))?;
-    Ok(Some(listener))
-}
-
-/// Returns this node's address towards other nodes: the source address of the route to the DVM it joins, or the address that
-/// it listens on.
-fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
-    let Some(join) = join else {
-        return listen.parse::<SocketAddr>().ok().map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-    };
-    // Nothing is sent: the kernel only chooses the route.
-    let any: SocketAddr = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-    let any_v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
-    join.to_socket_addrs().ok()?.find_map(|to| {
-        let socket = UdpSocket::bind(if to.is_ipv4() { any } else { any_v6 }).ok()?;
-        socket.connect(to).ok()?;
-        socket.local_addr().ok().map(|from| from.ip())
-    })
-}
-
-/// Returns the network interface that has this address.
-fn interface(address: &str) -> Option<String> {
-    let wanted: IpAddr = address.parse().ok()?;
-    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
-    let has_it = |interface: &nix::ifaddrs::InterfaceAddress| {
-        let own = interface.address.as_ref()?;
-        let v4 = own.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
-        v4.or_else(|| own.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
-    };
-    interfaces.find(|interface| has_it(interface) == Some(wanted)).map(|interface| interface.interface_name)
 }
 
 /// Returns the identity of this daemon: the saved identity, unless the daemon's role has changed.
@@ -535,11 +500,12 @@ fn services(
     about: About,
     membership: &Membership,
     way_up: Option<WayUp>,
-    listen: &str,
+    at: &str,
+    machine: String,
     refusals: Refusals,
 ) -> Services {
     let door = door.clone();
-    let link = LinkServer::new(LinkService { door: door.clone(), dvm: membership.dvm().map(str::to_owned) })
+    let link = LinkServer::new(LinkService { door: door.clone(), own: membership.own(), machine })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
@@ -554,8 +520,7 @@ fn services(
         }
         None => {
             let authority = membership.authority();
-            let listen = reachable(listen);
-            let access = HeadAccess { door: door.clone(), authority, listen, refusals, callers };
+            let access = HeadAccess { door: door.clone(), authority, listen: at.to_owned(), refusals, callers };
             let dvm = DvmServer::new(HeadService { door, logs, about, callers, followers })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -564,22 +529,10 @@ fn services(
     }
 }
 
-/// Returns the address at which other machines reach a socket that listens at `listen`: for a wildcard, the host's name.
-fn reachable(listen: &str) -> String {
-    match listen.parse::<SocketAddr>() {
-        Ok(at) if at.ip().is_unspecified() => {
-            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-            format!("{}:{}", host.unwrap_or_else(|| "HOST".into()), at.port())
-        }
-        Ok(_) | Err(_) => listen.to_owned(),
-    }
-}
-
 /// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a
 /// log, which others can read.
-async fn join_line(door: &Door, membership: &Membership, listen: &str) -> Option<String> {
-    let authority = membership.authority()?;
-    let listen = reachable(listen);
+async fn join_line(door: &Door, membership: &Membership, at: &str) -> Option<String> {
+    let (authority, listen) = (membership.authority()?, at.to_owned());
     let daemonized = std::env::var_os(DAEMONIZED);
     let on_terminal = daemonized.map_or_else(|| std::io::stdout().is_terminal(), |from| from == TERMINAL);
     if !on_terminal {
@@ -625,15 +578,15 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Announces the daemon: to rsctl, to the service manager, and on standard output, with the line that says how to join.
+/// Announces the daemon: to rsctl, to the service manager, and on standard output, with `more` lines.
 fn announce(
     options: &StartOptions,
     state_dir: &StateDir,
     sockets: Sockets,
     identity: &Identity,
-    listen: &str,
+    (listen, reachable): (&str, &str),
     inventory: Inventory,
-    join_line: Option<&str>,
+    more: &str,
 ) -> anyhow::Result<Presence> {
     let serves_all = sockets.serves_all();
     let record = serde_json::json!({
@@ -656,7 +609,7 @@ fn announce(
     let for_all = if serves_all { ", for all users" } else { "" };
     let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
     let line = format!(
-        "rsd: ready: {} ({role} {} of DVM {}{for_all}), {} slots ({}), pid {}{listening}, state in {}\n{}",
+        "rsd: ready: {} ({role} {} of DVM {}{for_all}), {} slots ({}), pid {}{listening}{reachable}, state in {}\n{more}",
         identity.name,
         identity.node,
         identity.dvm,
@@ -664,7 +617,6 @@ fn announce(
         reason,
         std::process::id(),
         state_dir.path().display(),
-        join_line.unwrap_or_default(),
     );
     let mut stdout = std::io::stdout();
     if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {

@@ -66,7 +66,7 @@ pub(crate) async fn keep(
                 warn!(parent = uplink.address(), "the connection to the parent is lost");
             }
             Input::Redirected(redirect) => {
-                info!(parent = redirect.parent_addr, "redirected to another parent");
+                info!(parent = redirect.parent_addrs.join(" or "), "redirected to another parent");
             }
             Input::Failed { why, .. } => warn!(parent = uplink.address(), why, "cannot reach the parent"),
             Input::Welcomed(_) | Input::Down(_) | Input::Tick => {}
@@ -122,9 +122,9 @@ async fn until(due: Option<std::time::Instant>) {
 }
 
 async fn attach(dial: Dial, dialer: Dialer, silence: Duration, door: Door) -> (Input, Option<Downs>) {
-    let Dial { address, deadline, approach, node: _ } = dial;
+    let Dial { addresses, deadline, approach, node: _ } = dial;
     let failed = |why: String, kind| (Input::Failed { why, kind }, None);
-    let channel = match transport::dial_watched(&Target::Tcp(address, dialer), deadline, silence).await {
+    let channel = match transport::dial_watched(&Target::AnyOf(addresses, dialer), deadline, silence).await {
         Ok(channel) => channel,
         Err(error) => return failed(error.to_string(), kind_of(&error)),
     };

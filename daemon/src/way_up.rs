@@ -37,17 +37,18 @@ impl WayUp {
         }
     }
 
-    /// Returns where the head may be, the likeliest address first, each with the node that must answer there.
-    fn addresses(&self) -> Vec<(String, Option<u32>)> {
-        let mut addresses = vec![(self.join.clone(), None)];
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        addresses.retain(|(join, _)| !head.contains(join));
-        head.iter().map(|address| (address.clone(), Some(HEAD))).chain(addresses).collect()
+    /// Returns where the head may be, each place with the node that must answer there: the head's own addresses, then the one that the
+    /// user gave.
+    fn places(&self) -> Vec<(Vec<String>, Option<u32>)> {
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let join = if head.contains(&self.join) { Vec::new() } else { vec![self.join.clone()] };
+        [(head, Some(HEAD)), (join, None)].into_iter().filter(|(addresses, _)| !addresses.is_empty()).collect()
     }
 
     /// Returns the likeliest address of the head.
     pub(crate) fn address(&self) -> String {
-        self.addresses().swap_remove(0).0
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        head.first().unwrap_or(&self.join).clone()
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -57,10 +58,11 @@ impl WayUp {
     /// Connects to the head, or to a daemon that forwards to it.
     pub(crate) async fn dial(&self) -> Result<Channel, Status> {
         let mut failed = Vec::new();
-        for (address, node) in self.addresses() {
-            match dial(&Target::Tcp(address.clone(), self.own.dialer(node)), self.deadline).await {
+        for (addresses, node) in self.places() {
+            let target = Target::AnyOf(addresses, self.own.dialer(node));
+            match dial(&target, self.deadline).await {
                 Ok(channel) => return Ok(channel),
-                Err(error) => failed.push(format!("at {address}: {error}")),
+                Err(error) => failed.push(format!("at {target}: {error}")),
             }
         }
         let text = format!("the head is unreachable: {}", failed.join("; "));

@@ -8,6 +8,7 @@
 //! speaks none of them refuses the request and names both versions.
 
 mod accept;
+mod candidates;
 mod conn;
 mod crowd;
 pub mod loopback;
@@ -19,13 +20,12 @@ pub mod tls;
 pub mod token;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsConnector;
+use tokio::net::UnixStream;
 use tonic::codegen::http::HeaderMap;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::service::Interceptor;
@@ -54,6 +54,8 @@ pub enum Target {
     Unix(PathBuf),
     /// `host:port`, and how to recognise the daemon there.
     Tcp(String, Dialer),
+    /// The same with several addresses of one daemon, best first.
+    AnyOf(Vec<String>, Dialer),
 }
 
 impl std::fmt::Display for Target {
@@ -61,6 +63,7 @@ impl std::fmt::Display for Target {
         match self {
             Target::Unix(path) => write!(f, "{}", path.display()),
             Target::Tcp(address, _) => f.write_str(address),
+            Target::AnyOf(addresses, _) => f.write_str(&addresses.join(" or ")),
         }
     }
 }
@@ -99,6 +102,7 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
 
 /// The same; the connection fails when the daemon has not answered for `silence`.
 pub async fn dial_watched(target: &Target, deadline: Duration, silence: Duration) -> Result<Channel, DialError> {
+    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream)));
     let connect = async {
         match target {
             Target::Unix(path) => {
@@ -115,19 +119,10 @@ pub async fn dial_watched(target: &Target, deadline: Duration, silence: Duration
                     own_uid => Err(DialError::NotPermitted { owner_uid, own_uid }),
                 }
             }
-            Target::Tcp(address, Dialer { config, name }) => {
-                let stream = TcpStream::connect(address).await.map_err(|error| match error.kind() {
-                    io::ErrorKind::ConnectionRefused => DialError::NotRunning(error),
-                    _ => DialError::Io(error),
-                })?;
-                stream.set_nodelay(true).map_err(DialError::Io)?;
-                let handshake = TlsConnector::from(Arc::clone(config)).connect(name.clone(), stream).await;
-                let stream = handshake.map_err(|error| match tls::Distrust::of(&error) {
-                    Some(why) => DialError::Untrusted(why),
-                    None => DialError::Io(error),
-                })?;
-                Ok(Conn::Tls(Box::new(conn::Tls::dialled(stream))))
+            Target::Tcp(address, dialer) => {
+                candidates::connect(std::slice::from_ref(address), dialer).await.map(dialled)
             }
+            Target::AnyOf(addresses, dialer) => candidates::connect(addresses, dialer).await.map(dialled),
         }
     };
     let conn = tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))??;
@@ -152,6 +147,16 @@ pub async fn dial_watched(target: &Target, deadline: Duration, silence: Duration
         .await
         .map_err(|_| DialError::TimedOut(deadline))?;
     channel.map_err(|error| DialError::Io(io::Error::other(error)))
+}
+
+/// Connects to a daemon over TCP, and closes the connection once both sides have shown their certificates. Returns the IP address that
+/// was reached. It has no deadline of its own.
+///
+/// # Errors
+/// As [`dial`].
+pub async fn probe(address: &str, dialer: &Dialer) -> Result<IpAddr, DialError> {
+    let stream = candidates::connect(&[address.to_owned()], dialer).await?;
+    stream.get_ref().0.peer_addr().map(|at| at.ip().to_canonical()).map_err(DialError::Io)
 }
 
 /// How often an idle connection of a client or a step is probed, and how long the answer may take. A user may stop rsctl for a

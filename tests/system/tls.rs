@@ -404,7 +404,7 @@ fn a_node_cannot_pose_as_another_node_or_as_a_step() {
 #[test]
 fn a_node_gets_a_new_certificate_for_its_own_id_without_a_token() {
     let dvm = head();
-    let node = joining(&dvm, "far", &["--token", &token(&dvm, &["--uses", "1"])]).start();
+    let node = joining(&dvm, "far", &["--token", &token(&dvm, &["--uses", "1"]), "--listen", "127.0.0.1:0"]).start();
     until_ready(&node);
     let before = credentials(&dvm, "far");
     let own = Own::new(&before).expect("the credentials are right");

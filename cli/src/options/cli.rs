@@ -12,6 +12,7 @@ use super::kv::{self, KvCommand};
 use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
 use super::node::NodeCommand;
 use super::plan::{PlanOptions, in_plan};
+use super::ports::Form;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::words::duration;
 use crate::selectors::{Selector, whole_job};
@@ -149,6 +150,15 @@ pub(crate) enum Command {
     /// Drain, resume, label or remove a node
     #[command(subcommand, after_help = NODE_HELP)]
     Node(NodeCommand),
+    /// Show which ports the nodes of other machines must reach, for firewalls
+    #[command(
+        after_help = "Examples:\n  rsctl ports                          a table\n  rsctl ports --emit nftables > rsd.nft  a ruleset for each node"
+    )]
+    Ports {
+        /// Print the rules for another program
+        #[arg(long, value_name = "FORM", conflicts_with = "json")]
+        emit: Option<Form>,
+    },
     /// Show the names that ranks published (MPI_Publish_name)
     #[command(subcommand)]
     Name(NameCommand),

@@ -90,7 +90,8 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Completion { .. }
         | Command::Name(_)
         | Command::Man { .. }
-        | Command::Help { .. } => {}
+        | Command::Help { .. }
+        | Command::Ports { .. } => {}
     }
     Ok(cli)
 }

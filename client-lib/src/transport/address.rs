@@ -1,20 +1,43 @@
 //! Chooses the address of this node that others connect to.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
+/// Where a process listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The address of the socket.
+    pub(super) listen: IpAddr,
+    /// The address for others, if it is another one: a router translates it.
+    pub(super) announce: Option<IpAddr>,
+}
+
 /// Returns the address of the interface, or the address of this machine, that the user has named; otherwise the one
 /// that the launcher advertises; otherwise the first address of an interface that is up and not the loopback; otherwise
 /// the loopback address.
-pub(super) fn of(wish: Option<&str>, advertised: Option<IpAddr>) -> io::Result<IpAddr> {
+pub(super) fn of(wish: Option<&str>, advertised: Option<IpAddr>) -> io::Result<Place> {
     let interfaces = interfaces()?;
-    match wish {
-        Some(wish) => choose(wish, &interfaces),
-        None => Ok(advertised.unwrap_or_else(|| first(&interfaces))),
+    let at = |listen| Place { listen, announce: None };
+    match (wish, advertised) {
+        (Some(wish), _) => choose(wish, &interfaces).map(at),
+        (None, Some(advertised)) => Ok(place_of(advertised, &interfaces)),
+        (None, None) => Ok(at(first(&interfaces))),
     }
+}
+
+fn place_of(advertised: IpAddr, interfaces: &[Interface]) -> Place {
+    match interfaces.iter().any(|it| it.address == advertised) {
+        true => Place { listen: advertised, announce: None },
+        false => Place { listen: everywhere(advertised), announce: Some(advertised) },
+    }
+}
+
+/// The address of all interfaces, of the same family.
+pub(super) fn everywhere(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
 #[derive(Debug)]
@@ -77,6 +100,16 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_loopback() {
-        assert_eq!(of(Some("lo"), None).unwrap(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let loopback = Place { listen: Ipv4Addr::LOCALHOST.into(), announce: None };
+        assert_eq!(of(Some("lo"), None).unwrap(), loopback);
+        assert_eq!(of(None, Some(Ipv4Addr::LOCALHOST.into())).unwrap(), loopback);
+    }
+
+    #[test]
+    fn an_address_that_a_router_translates_is_announced_and_not_bound() {
+        let there = [interface("eth0", "10.0.0.7")];
+        let outside: IpAddr = "203.0.113.9".parse().unwrap();
+        let expected = Place { listen: Ipv4Addr::UNSPECIFIED.into(), announce: Some(outside) };
+        assert_eq!(place_of(outside, &there), expected);
     }
 }

@@ -91,15 +91,19 @@ impl Routes {
         let mut routes = Self { routes, ..Self::alone(advertised) };
         if routes.routes.contains(&Route::Tcp) {
             let poller = Arc::new(Poller::new()?);
-            let (secret, listen) = match prepared {
-                Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener)),
-                None => ([0; 32], Listen::At(address::of(settings.interface.as_deref(), advertised)?)),
+            let (secret, listen, advertise) = match prepared {
+                // The launcher has bound it to the address that it advertises, or to all.
+                Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener), advertised),
+                None => {
+                    let place = address::of(settings.interface.as_deref(), advertised)?;
+                    ([0; 32], Listen::At(place.listen), place.announce)
+                }
             };
             let config = TcpConfig {
                 me: name,
                 secret,
                 listen,
-                advertise: None,
+                advertise,
                 connect_limit: settings.connect,
                 hello_limit: settings.connect,
                 limits: tcp::LIMITS,

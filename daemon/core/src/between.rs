@@ -19,6 +19,8 @@ pub(crate) enum Report {
     /// A daemon has connected: the first of `nodes`, with the nodes below it. It could not reach the `unreachable` ones. Answered by
     /// [`Order::Admit`] or [`Order::Redirect`].
     Knock { link: LinkId, nodes: Vec<NodeInfo>, has_room: bool, unreachable: Vec<NodeId> },
+    /// The stream of a daemon that is not a child was closed: it no longer waits for the answer to its [`Report::Knock`].
+    Withdrawn { link: LinkId },
     /// The node of `rank` has ended, and the job's other nodes wait in a fence.
     Stuck { job: JobId, rank: u32, fence: u64 },
     /// All nodes of a job have ended or are lost.

@@ -1,5 +1,6 @@
 //! The interface between a daemon's core and its shell: inputs, effects, and the numbers in both.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rsd_proto::join;
@@ -49,6 +50,10 @@ pub enum Input {
     Call { req: ReqId, caller: Caller, call: Call },
     /// The records that [`Effect::Keep`] wrote before a restart, in their order. A head's first input.
     Kept(Vec<wire::Kept>),
+    /// The daemon listens for children now, as [`Effect::OpenPort`] requested.
+    PortOpened { listen: String },
+    /// A daemon on another machine has reached this one at this address.
+    ReachedAt(IpAddr),
     /// Time has passed.
     Tick,
 }
@@ -86,10 +91,12 @@ pub enum Effect {
     Keep(Vec<wire::Kept>),
     /// Delete the file of kept records: the DVM is being stopped.
     ForgetKept,
-    /// Write this daemon's identity (joined daemons).
-    Identity { node: NodeId, dvm: String, name: String },
     /// Write which daemons are above this one (joined daemons).
     Ancestors(wire::Ancestors),
+    /// Write this daemon's identity (joined daemons). `reached`: see `NodeInfo.reached`.
+    Identity { node: NodeId, dvm: String, name: String, reached: Option<String> },
+    /// Listen for children, and answer with [`Input::PortOpened`] if that succeeds.
+    OpenPort,
     /// Nothing is left to do: the process may exit.
     Exit,
 }
@@ -120,6 +127,8 @@ pub struct Start {
     pub head_addr: Option<String>,
     /// For a joined daemon: the daemons above it before its restart, its parent first and the head last.
     pub above: Vec<wire::Ancestor>,
+    /// For a joined daemon: the port on which it listens until it has joined; 0: none.
+    pub connect_back: u16,
     /// For a head: its numbers.
     pub memory: Memory,
     /// Steps that ran here before a restart and may reconnect.

@@ -4,11 +4,13 @@
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
 //! - [`Uplink`]: how a daemon connects and reconnects to its parent.
 //! - [`place`] and [`taskmap`]: which rank runs on which node. [`plan`]: the same as request and answer messages.
+//! - [`addresses`]: which addresses a node advertises, and at which ones others dial it.
 //! - [`kvs`], [`outbox`]: the store through which ranks exchange keys, and streams that survive lost links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
 //! thousand nodes runs in one thread of a test: see `tests/simulation`.
 
+pub mod addresses;
 mod between;
 mod calls;
 mod contract;

@@ -55,6 +55,8 @@ impl Rsd {
             Input::Load { probe, load } => self.node.on_load(probe, load, &mut from_node),
             Input::Join { member, join } => self.node.on_join(now, member, *join, &mut from_node),
             Input::MemberGone { member } => self.node.on_member_gone(member, &mut from_node),
+            Input::PortOpened { listen } => self.node.on_port_opened(listen, &mut from_node),
+            Input::ReachedAt(ip) => self.node.on_reached_at(ip, &mut from_node),
             Input::Tick => {}
         }
         self.settle(now, from_node, from_head, out);

@@ -79,6 +79,40 @@ pub(crate) fn node_stopped(node: &str) -> String {
     format!("its node {node} was stopped")
 }
 
+/// No address is known at which ranks on other machines reach these nodes.
+pub(crate) fn nodes_without_address(names: &[&str]) -> String {
+    let (whose, it) = if let [_] = names { ("its", "it") } else { ("their", "them") };
+    format!(
+        "{} no address at which other machines reach {it}, so MPI with {whose} ranks may fail: start {whose} {} with --advertise \
+         ADDR",
+        few(names, "has", "have"),
+        if let [_] = names { "daemon" } else { "daemons" },
+    )
+}
+
+/// The head could not connect back to these nodes.
+pub(crate) fn nodes_out_of_reach(names: &[&str]) -> String {
+    let whose = if let [_] = names { "its" } else { "their" };
+    format!(
+        "{} not reachable from the head, so ranks on other machines may not be able to connect to {whose} ranks: open the firewall \
+         (rsctl ports), or start {whose} {} with --advertise ADDR",
+        few(names, "is", "are"),
+        if let [_] = names { "daemon" } else { "daemons" },
+    )
+}
+
+/// `node a has`, `nodes a, b, c and 5 more have`.
+fn few(names: &[&str], one: &str, several: &str) -> String {
+    const SHOWN: usize = 4;
+    match names {
+        [name] => format!("node {name} {one}"),
+        names if names.len() > SHOWN => {
+            format!("nodes {} and {} more {several}", names[..SHOWN].join(", "), names.len() - SHOWN)
+        }
+        names => format!("nodes {} {several}", names.join(", ")),
+    }
+}
+
 /// A node did not report the end of its ranks after they were killed.
 pub(crate) fn kill_unconfirmed() -> String {
     "its node did not confirm the kill".to_owned()

@@ -85,7 +85,7 @@ pub enum Failure {
 /// An action that the uplink requests of the shell.
 #[derive(Debug)]
 pub enum Action {
-    /// Drop the connection to the parent, if any, and dial this address.
+    /// Drop the connection to the parent, if any, and dial this daemon.
     Dial(Dial),
     /// Drop the attempt in progress.
     Abandon,
@@ -98,8 +98,8 @@ pub enum Action {
 /// An attempt.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// Where.
-    pub address: String,
+    /// Its addresses, best first.
+    pub addresses: Vec<String>,
     /// The node that must answer there; None: any node of the DVM.
     pub node: Option<NodeId>,
     /// How long the attempt may take.
@@ -162,9 +162,9 @@ impl Uplink {
         }
     }
 
-    /// Returns the address that the uplink dials or is attached to.
-    pub fn address(&self) -> &str {
-        &self.peer.address
+    /// Returns the addresses of the daemon that the uplink dials or is attached to, for messages.
+    pub fn address(&self) -> String {
+        self.peer.name()
     }
 
     /// Handles one input and appends the actions, in the order in which they must be performed.
@@ -225,8 +225,8 @@ impl Uplink {
             orphan: self.peer.role == Role::Ancestor,
             unreachable: self.unreachable.iter().copied().collect(),
         };
-        let (address, node) = (self.peer.address.clone(), self.peer.node);
-        out.push(Action::Dial(Dial { address, node, deadline, approach }));
+        let (addresses, node) = (self.peer.addresses.clone(), self.peer.node);
+        out.push(Action::Dial(Dial { addresses, node, deadline, approach }));
     }
 
     fn wait(&mut self, now: Now) {
@@ -269,11 +269,11 @@ impl Uplink {
 
     /// Dials the daemon that a redirect names, in this role unless it is the head.
     fn follow(&mut self, now: Now, redirect: Redirect, role: Role, out: &mut Vec<Action>) {
-        let address = redirect.parent_addr.clone();
-        self.trail.push(address.clone());
+        let addresses = redirect.parent_addrs.clone();
+        self.trail.push(addresses.join(" or "));
         let node = Some(redirect.parent).filter(|parent| *parent != HEAD);
         if node.is_none() {
-            self.peers.set_head(&address);
+            self.peers.set_head(&addresses);
         }
         out.push(Action::Deliver(rsd::Input::Redirected(redirect)));
         if self.trail.len() > REDIRECTS_MAX {
@@ -284,7 +284,7 @@ impl Uplink {
         }
         // The daemon at the head's address may be another daemon, which knows the head.
         let role = if node.is_some() { role } else { Role::Head };
-        self.redirector = Some(std::mem::replace(&mut self.peer, Peer { address, node, role }));
+        self.redirector = Some(std::mem::replace(&mut self.peer, Peer { addresses, node, role }));
         if self.trail.len() > REDIRECTS_AT_ONCE { self.wait(now) } else { self.dial(now, out) }
     }
 
@@ -313,7 +313,7 @@ impl Uplink {
     }
 
     fn cannot_join(&self, why: &str) -> String {
-        let redirected = self.trail.last().filter(|last| **last == self.peer.address);
+        let redirected = self.trail.last().filter(|last| **last == self.peer.name());
         let redirected = redirected.map(|last| format!("redirected to {last}: ")).unwrap_or_default();
         format!("cannot join the DVM at {}: {redirected}{why}", self.peers.join())
     }

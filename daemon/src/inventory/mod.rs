@@ -67,9 +67,8 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
         topology: topology.as_ref().map(wire::Topology::from),
         gpus,
         imagined,
-        // The daemon adds the address: it depends on the network to the other nodes.
-        address: String::new(),
-        interface: String::new(),
+        // The daemon adds its addresses: they depend on its options.
+        ..Default::default()
     }
 }
 

@@ -99,7 +99,7 @@ async fn attempt(
 }
 
 /// Returns the running daemon of this user that listens at this address of this machine.
-fn listening_here(join: &str) -> Option<find::Daemon> {
+pub(crate) fn listening_here(join: &str) -> Option<find::Daemon> {
     let addresses: Vec<_> = join.to_socket_addrs().ok()?.collect();
     find::listening(&runtime_dir().ok()?, &addresses)
 }

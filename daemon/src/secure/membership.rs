@@ -54,14 +54,6 @@ impl Membership {
         }
     }
 
-    /// Returns the DVM of the certificate.
-    pub(crate) fn dvm(&self) -> Option<&str> {
-        match self {
-            Membership::Alone => None,
-            Membership::Head { credentials, .. } | Membership::Node { credentials, .. } => Some(&credentials.dvm),
-        }
-    }
-
     /// Returns whether the DVM serves all users. `head`: what a head decides.
     pub(crate) fn serves_all(&self, head: impl FnOnce() -> bool) -> bool {
         match self {

@@ -114,7 +114,7 @@ impl HeadAccess {
 }
 
 fn peer<T>(request: &Request<T>) -> Peer {
-    let own = Peer { who: Who::Local { uid: geteuid().as_raw(), pid: None }, from: None, is_over: false };
+    let own = Peer { who: Who::Local { uid: geteuid().as_raw(), pid: None }, from: None, at: None, is_over: false };
     request.extensions().get::<Peer>().copied().unwrap_or(own)
 }
 

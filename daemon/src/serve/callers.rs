@@ -92,7 +92,7 @@ mod tests {
 
     fn from(who: Who, forwarded_for: Option<u32>) -> Request<()> {
         let mut request = Request::new(());
-        request.extensions_mut().insert(Peer { who, from: None, is_over: false });
+        request.extensions_mut().insert(Peer { who, from: None, at: None, is_over: false });
         if let Some(uid) = forwarded_for {
             request.metadata_mut().insert(CALLER_UID, AsciiMetadataValue::from(uid));
         }

@@ -3,22 +3,24 @@
 use rsd_core::rsd::Input;
 use rsd_proto::services::link_server::Link;
 use rsd_proto::transport::parts::Joiner;
-use rsd_proto::transport::{Peer, Who, exit, refusal};
+use rsd_proto::transport::{Own, Peer, Who, exit, refusal};
 use rsd_proto::v1::{Down, Hello, Up, hello, up};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::debug;
 
-use super::{Events, Reply};
+use super::{Events, Reply, connect_back};
 use crate::door::{Door, Event};
 
 /// The service.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
     pub(crate) door: Door,
-    /// The DVM that this daemon belongs to; None: it has no TCP port.
-    pub(crate) dvm: Option<String>,
+    /// This daemon's certificate; None: it has no TCP port.
+    pub(crate) own: Option<Own>,
+    /// This daemon's machine, see `Inventory.machine`.
+    pub(crate) machine: String,
 }
 
 #[tonic::async_trait]
@@ -29,18 +31,24 @@ impl Link for LinkService {
         let peer = request.extensions().get::<Peer>().copied();
         let mut ups = request.into_inner();
         let (sender, receiver) = mpsc::unbounded_channel();
-        let (door, dvm) = (self.door.clone(), self.dvm.clone());
+        let LinkService { door, own, machine } = self.clone();
         let link = door.new_link();
         tokio::spawn(async move {
             let mut joiner = Joiner::default();
-            let hello = match next(&mut ups, &mut joiner).await {
+            let mut hello = match next(&mut ups, &mut joiner).await {
                 Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
                 _ => return,
             };
-            if let Err(why) = may_attach(peer, &hello, dvm.as_deref()) {
+            if let Err(why) = may_attach(peer, &hello, own.as_ref().map(Own::dvm).as_deref()) {
                 // The child may have closed the stream.
                 let _ = sender.send(Err(why));
                 return;
+            }
+            if let (Some(hello::Who::Node(node)), Some(own), Some(peer)) = (&mut hello.who, &own, peer) {
+                connect_back::complete(node, peer, own, &machine).await;
+                if let Some(at) = connect_back::reached_at(node, peer, &machine) {
+                    door.send(Event::Input(Input::ReachedAt(at)));
+                }
             }
             door.send(Event::Link { link, down: sender });
             let uid = peer.map_or(NOBODY, uid_of);
@@ -117,7 +125,7 @@ mod tests {
 
     fn says(who: hello::Who, certified: Who) -> bool {
         let hello = Hello { version: String::new(), who: Some(who) };
-        may_attach(Some(Peer { who: certified, from: None, is_over: false }), &hello, Some("ours")).is_ok()
+        may_attach(Some(Peer { who: certified, from: None, at: None, is_over: false }), &hello, Some("ours")).is_ok()
     }
 
     fn node(id: u32) -> hello::Who {

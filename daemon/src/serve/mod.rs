@@ -5,10 +5,12 @@
 //!   the head.
 //!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
 //! - [`callers`]: the users who make requests.
-//! - [`link`]: child daemons and steps. [`pmi`]: ranks that speak gRPC. [`join`]: the socket for members of groups.
+//! - [`link`]: child daemons and steps; [`connect_back`]: where a child is reachable. [`pmi`]: ranks that speak gRPC. [`join`]: the
+//!   socket for members of groups.
 
 pub(crate) mod access;
 pub(crate) mod callers;
+mod connect_back;
 pub(crate) mod forward;
 mod groups;
 pub(crate) mod head;

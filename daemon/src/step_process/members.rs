@@ -7,11 +7,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use nix::unistd::Pid;
+use rsd_config::ports::PortRange;
 use rsd_core::step::{Input, Local, MemberStart};
 use rsd_proto::pmi::v1::{Request, RequestDecoder};
 use rsd_proto::transport::loopback::loopback_peer_uid;
@@ -21,6 +23,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
 use super::Event;
+use crate::network;
 use crate::spawn::{Watched, is_exiting};
 
 /// How long a peer may take to send its first line.
@@ -60,8 +63,8 @@ type Users = Rc<RefCell<HashMap<u32, Rc<Semaphore>>>>;
 
 impl Members {
     /// Listens. No connection is accepted as a member before [`Members::expect`].
-    pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    pub(super) fn listen(ports: PortRange, events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
+        let listener = network::in_range(ports, |port| network::listen((Ipv4Addr::LOCALHOST, port).into()))?;
         let port = listener.local_addr()?.port();
         let (by_id, users, processes) = (HashMap::new(), Users::default(), HashMap::new());
         Ok(Members { port, listener: Some(listener), by_id, users, processes, events })

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 use prost::Message;
+use rsd_config::ports::PortRange;
 use rsd_core::leftovers::{self, Leftovers};
 use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status};
 use rsd_core::taskmap::TaskMap;
@@ -111,7 +112,9 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
             false => descriptors::make_room(ranks, body.spec.as_ref().map_or(0, files_of_each_rank)),
         };
         let adopted = spawn::adopt(inherited.unwrap_or(&Inherited::default()), room);
-        run(&options.state_dir, core, body, file, adopted, of_group, signals, first_line).await
+        // The daemon has validated it.
+        let ports = inventory.port_range.parse().unwrap_or_default();
+        run(&options.state_dir, core, body, file, adopted, ports, of_group, signals, first_line).await
     })
 }
 
@@ -171,6 +174,7 @@ async fn run(
     launch: LaunchBody,
     file: StepFile,
     adopted: Adopted,
+    ports: PortRange,
     of_group: bool,
     mut signals: Signals,
     first_line: Option<Line>,
@@ -179,7 +183,7 @@ async fn run(
     let (output, mut output_inbox) = mpsc::channel(OUTPUT_QUEUE);
 
     let members = match of_group {
-        true => Some(Members::listen(events.clone()).await.context("listen for the group's members")?),
+        true => Some(Members::listen(ports, events.clone()).context("listen for the group's members")?),
         false => None,
     };
     let namespace = launch.namespace.clone();
@@ -187,7 +191,7 @@ async fn run(
         hello: core.hello(std::process::id(), members.as_ref().map_or(0, Members::port)),
         core,
         clock: Clock::start(),
-        ranks: Ranks::new(state_dir, launch, adopted.of_ranks, events.clone(), output),
+        ranks: Ranks::new(state_dir, launch, adopted.of_ranks, ports, events.clone(), output),
         members,
         pids: HashMap::new(),
         up: None,
@@ -196,6 +200,7 @@ async fn run(
         state_dir: state_dir.to_owned(),
         file,
         starts: Vec::new(),
+        ports,
         port: None,
         over: false,
     };
@@ -248,6 +253,7 @@ struct StepProcess {
     /// Ranks that are started together.
     starts: Vec<RankStart>,
     /// The port that is reserved for rank 0.
+    ports: PortRange,
     port: Option<KeptPort>,
     over: bool,
 }
@@ -350,7 +356,7 @@ impl StepProcess {
             Effect::Spawn(start) => self.starts.push(start),
             Effect::FindLibraries => return Some(Input::Linked(self.ranks.libraries())),
             Effect::FindPort => {
-                let found = KeptPort::find().map_err(|error| error.to_string());
+                let found = KeptPort::find(self.ports).map_err(|error| error.to_string());
                 let port = found.map(|found| self.port.insert(found).number());
                 return Some(Input::Port(port));
             }

@@ -12,6 +12,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
+use rsd_config::ports::PortRange;
 
 /// Lower ports belong to well-known services.
 const LOWEST: u16 = 10_000;
@@ -34,17 +35,25 @@ pub(super) enum NoPort {
     /// Every port is in use.
     #[error("no free port on this node, from {LOWEST} up")]
     None,
+    /// Every port of the range is in use.
+    #[error("no port from {0} is free (network.port_range, --port-range): end other jobs, or choose a larger range")]
+    InRange(PortRange),
 }
 
 impl KeptPort {
-    /// Finds and reserves a free port.
-    pub(super) fn find() -> Result<KeptPort, NoPort> {
-        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-        let candidates = candidates(&range);
+    /// Finds and reserves a free port, of the range if there is one.
+    pub(super) fn find(range: PortRange) -> Result<KeptPort, NoPort> {
+        let candidates = match range {
+            PortRange::Any => {
+                candidates(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
+            }
+            PortRange::From { .. } => range.from(0).collect(),
+        };
+        let none = if range == PortRange::Any { NoPort::None } else { NoPort::InRange(range) };
         let seed = crate::random::random::<4>().map_err(io::Error::other)?;
         let first = u32::from_ne_bytes(seed) as usize % candidates.len().max(1);
         let ports = candidates.iter().cycle().skip(first).take(candidates.len());
-        ports.copied().find_map(|number| KeptPort::take(number).transpose()).unwrap_or(Err(NoPort::None))
+        ports.copied().find_map(|number| KeptPort::take(number).transpose()).unwrap_or(Err(none))
     }
 
     /// Takes this port, unless it is in use.
@@ -125,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_reserved_port_is_refused_to_others_until_it_is_released() {
-        let mut kept = KeptPort::find().unwrap();
+        let mut kept = KeptPort::find(PortRange::Any).unwrap();
         let number = kept.number();
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_err());
         assert!(matches!(KeptPort::take(number), Ok(None)));
@@ -134,6 +143,10 @@ mod tests {
         assert!(matches!(KeptPort::take(number), Ok(None)), "the step holds its name");
         drop(kept);
         assert!(matches!(KeptPort::take(number), Ok(None)), "a process listens on it");
+        let range = PortRange::From { first: number, last: number };
+        let error = KeptPort::find(range).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("no port from {number}-{number} is free")), "{error}");
         drop(listener);
+        assert_eq!(KeptPort::find(range).unwrap().number(), number);
     }
 }

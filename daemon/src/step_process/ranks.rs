@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use nix::unistd::Pid;
+use rsd_config::ports::PortRange;
 use rsd_core::Step;
 use rsd_core::step::{Bound, Input, Linked, Local, MemoryBinding, RankStart, Stream};
 use rsd_proto::inherited::of_process;
@@ -26,6 +27,7 @@ use super::pmi_socket::PmiSocket;
 use super::spawning::{self, Spawner};
 use super::{Event, linked};
 use crate::disk::state_dir;
+use crate::network;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
 
 /// The number of the PMI descriptor in a rank, which PMI_FD names.
@@ -40,6 +42,8 @@ pub(super) struct Ranks {
     launch: LaunchBody,
     /// Limits that apply only to the ranks; empty: none.
     limits: String,
+    /// The ports on which ranks listen.
+    ports: PortRange,
     state_dir: PathBuf,
     /// How to start each program of the job; prepared when its first rank starts.
     programs: Vec<Option<Result<Arc<Program>, String>>>,
@@ -107,7 +111,7 @@ fn start(
     program: &Program,
     mut own_env: Vec<CString>,
     bound: &Bound,
-    listen: Option<IpAddr>,
+    (listen, ports): (Option<IpAddr>, PortRange),
     reads_stdin: bool,
 ) -> Result<Process, String> {
     let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot create its {what}: {error}");
@@ -118,9 +122,18 @@ fn start(
         true => spawn::input_pipe().map(|(ours, theirs)| (Some(ours), theirs)).map_err(|e| broken("input pipe", &e))?,
         false => (None, File::open("/dev/null").map_err(|e| broken("standard input", &e))?.into()),
     };
-    // Most programs never use this socket, so after a failure the rank starts without it.
-    let listener =
-        listen.and_then(|at| spawn::listening_socket(at).inspect_err(|error| debug!(%at, %error, "no socket")).ok());
+    let listener = match listen.map(|at| network::rank_listener(at, ports)) {
+        Some(Err(error)) if error.kind() == ErrorKind::AddrInUse => {
+            return Err(format!("cannot listen for the other ranks: {error}"));
+        }
+        // Most programs never use this socket, so after any other failure the rank starts without it.
+        Some(Err(error)) => {
+            debug!(%error, "no listening socket");
+            None
+        }
+        Some(Ok(listener)) => Some(listener),
+        None => None,
+    };
     let port = listener.as_ref().map_or(0, |(_, port)| *port);
     let mut pass = vec![(pmi_end.as_fd(), PMI_FD)];
     if let Some((listener, _)) = &listener {
@@ -168,6 +181,7 @@ impl Ranks {
         state_dir: &Path,
         launch: LaunchBody,
         limits: String,
+        ports: PortRange,
         events: mpsc::UnboundedSender<Event>,
         output: mpsc::Sender<Input>,
     ) -> Ranks {
@@ -175,6 +189,7 @@ impl Ranks {
         Ranks {
             launch,
             limits,
+            ports,
             state_dir: state_dir.to_owned(),
             programs: (0..apps).map(|_| None).collect(),
             io: Vec::new(),
@@ -188,7 +203,7 @@ impl Ranks {
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
         if let [only] = starts {
             let started = self.prepare(only).and_then(|(program, env, files)| {
-                match start(&program, env, &only.bound, only.listen, only.reads_stdin) {
+                match start(&program, env, &only.bound, (only.listen, self.ports), only.reads_stdin) {
                     Ok(process) => self.adopt(only.local, process, files),
                     Err(why) => Err(self.not_started(files, why)),
                 }
@@ -205,7 +220,8 @@ impl Ranks {
         let mut running = Vec::with_capacity(starts.len());
         let mut files = Vec::with_capacity(starts.len());
         for (at, rank) in (0..).zip(starts) {
-            let (bound, listen, reads_stdin) = (rank.bound.clone(), rank.listen, rank.reads_stdin);
+            let (bound, reads_stdin) = (rank.bound.clone(), rank.reads_stdin);
+            let listen = (rank.listen, self.ports);
             match self.prepare(rank) {
                 Ok((program, env, own)) => {
                     files.push(own);
@@ -498,7 +514,7 @@ mod tests {
             env: Vec::new(),
         };
         let bound = Bound { cpus: cpus.to_vec(), memory: None, required };
-        start(&program, Vec::new(), &bound, None, false)
+        start(&program, Vec::new(), &bound, (None, PortRange::Any), false)
     }
 
     #[test]

@@ -399,12 +399,24 @@ pub struct Inventory {
     /// Whether the topology is another machine's (HWLOC_SYNTHETIC, HWLOC_XMLFILE); then ranks are planned on it but not bound.
     #[prost(bool, tag = "10")]
     pub imagined: bool,
-    /// The address on which programs of this node listen for programs on other nodes: the one that its daemon uses to reach them.
-    /// Empty: unknown.
-    #[prost(string, tag = "11")]
-    pub address: ::prost::alloc::string::String,
-    /// The network interface with that address; empty: unknown.
-    #[prost(string, tag = "12")]
+    /// Where other machines may reach this node, best first. Loopback addresses are not in this list.
+    #[prost(message, repeated, tag = "20")]
+    pub addresses: ::prost::alloc::vec::Vec<NodeAddress>,
+    /// Equal on nodes that reach each other over loopback: one running kernel and one network namespace. Empty: unknown.
+    #[prost(string, tag = "21")]
+    pub machine: ::prost::alloc::string::String,
+    /// The ports on which its daemon and its ranks listen, as "7000-7100"; empty: those that the kernel chooses.
+    #[prost(string, tag = "22")]
+    pub port_range: ::prost::alloc::string::String,
+}
+/// An address of a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeAddress {
+    /// An IP address, or a name that the user has set.
+    #[prost(string, tag = "1")]
+    pub host: ::prost::alloc::string::String,
+    /// The network interface with this address; empty: none of this node, for example an address that a router translates.
+    #[prost(string, tag = "2")]
     pub interface: ::prost::alloc::string::String,
 }
 /// The numbers from first to first + count - 1.
@@ -498,7 +510,7 @@ pub struct NodeInfo {
     /// The node id of its parent in the tree; the head is its own parent.
     #[prost(uint32, tag = "6")]
     pub parent: u32,
-    /// The address on which it accepts children; empty: none.
+    /// The address on which it accepts children, as it is bound; empty: none.
     #[prost(string, tag = "7")]
     pub listen: ::prost::alloc::string::String,
     #[prost(string, tag = "8")]
@@ -516,6 +528,13 @@ pub struct NodeInfo {
     /// By key.
     #[prost(message, repeated, tag = "13")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// The address, without a port, at which a connection back to the node succeeded when it joined. Empty: none of its addresses is
+    /// reachable. Absent: not tried.
+    #[prost(string, optional, tag = "20")]
+    pub reached: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether it opens a port for children when the head asks for it.
+    #[prost(bool, tag = "21")]
+    pub may_listen: bool,
 }
 /// A property of a node that users select by, `gpu=h200`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1403,7 +1422,7 @@ pub mod up {
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -1461,6 +1480,8 @@ pub mod down {
         Part(super::Part),
         #[prost(message, tag = "41")]
         Ping(super::Ping),
+        #[prost(message, tag = "42")]
+        OpenPort(super::OpenPort),
     }
 }
 /// Sent by a daemon to a step that must end its ranks. A step that does not answer is killed.
@@ -1519,6 +1540,10 @@ pub struct NodeHello {
     /// The nodes that it has failed to reach since it lost its parent: the head sends it to none of them.
     #[prost(uint32, repeated, tag = "5")]
     pub unreachable: ::prost::alloc::vec::Vec<u32>,
+    /// A port on which the node listens at all its addresses while it joins, so that the parent can find out at which of them it is
+    /// reachable; 0: none.
+    #[prost(uint32, tag = "20")]
+    pub connect_back: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepHello {
@@ -1549,6 +1574,9 @@ pub struct Welcome {
     pub parent: u32,
     #[prost(string, tag = "5")]
     pub version: ::prost::alloc::string::String,
+    /// As NodeInfo.reached: what the parent found out by connecting back.
+    #[prost(string, optional, tag = "20")]
+    pub reached: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The other first answer: connect to this node instead.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1561,8 +1589,12 @@ pub struct Redirect {
     pub dvm: ::prost::alloc::string::String,
     #[prost(uint32, tag = "4")]
     pub parent: u32,
-    #[prost(string, tag = "5")]
-    pub parent_addr: ::prost::alloc::string::String,
+    /// The parent's addresses for this node, HOST:PORT, best first.
+    #[prost(string, repeated, tag = "20")]
+    pub parent_addrs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// As NodeInfo.reached.
+    #[prost(string, optional, tag = "21")]
+    pub reached: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A last answer instead of both: the child must not connect here. A sentence.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1669,6 +1701,10 @@ pub struct LaunchBody {
     /// The initial entries of the KVS.
     #[prost(message, repeated, tag = "11")]
     pub preput: ::prost::alloc::vec::Vec<Kv>,
+    /// node_addresses\[i\] is where programs of map.nodes\[i\] listen for programs of the other nodes: an IP address, or a name that only
+    /// the others can resolve; empty: unknown.
+    #[prost(string, repeated, tag = "20")]
+    pub node_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2238,6 +2274,9 @@ pub struct GroupEpoch {
     /// As JobSpec.export. With it, members get their ranks only when rank 0's address is known, and need no MPI.
     #[prost(string, tag = "6")]
     pub export: ::prost::alloc::string::String,
+    /// As LaunchBody.node_addresses.
+    #[prost(string, repeated, tag = "20")]
+    pub node_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupMember {
@@ -2273,6 +2312,12 @@ pub struct Leave {
     pub node: u32,
     #[prost(bool, tag = "2")]
     pub force: bool,
+}
+/// The node is to listen for children from now on. It reports its port in NodesUp.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenPort {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
 }
 /// The DVM shuts down.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

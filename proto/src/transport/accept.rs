@@ -2,6 +2,7 @@
 //!
 //! A TLS handshake has a deadline, and only so many connections may be in it, or stay without a certificate ([`Crowd`]).
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,8 +27,8 @@ const GUESTS_MAX: usize = 256;
 /// The TCP side of a daemon.
 #[derive(Debug)]
 pub struct TcpDoor {
-    /// Where it listens.
-    pub listener: TcpListener,
+    /// Where it listens: of the listeners that arrive here, the latest is served. None: it stops listening.
+    pub listeners: mpsc::Receiver<Option<TcpListener>>,
     /// Its certificate.
     pub own: Own,
     /// Receives every refusal.
@@ -100,9 +101,18 @@ async fn accept_unix(
     }
 }
 
-async fn accept_tcp(tcp: TcpDoor, admission: Admission, sender: mpsc::Sender<io::Result<Conn>>) {
+async fn accept_tcp(mut tcp: TcpDoor, admission: Admission, sender: mpsc::Sender<io::Result<Conn>>) {
     let (handshakes, guests) = (Crowd::new(HANDSHAKES_MAX), Crowd::new(GUESTS_MAX));
-    while let Some(accepted) = next(&sender, tcp.listener.accept()).await {
+    let mut listener: Option<TcpListener> = None;
+    loop {
+        let accepted = tokio::select! {
+            Some(latest) = tcp.listeners.recv() => {
+                listener = latest;
+                continue;
+            }
+            accepted = next(&sender, accept_on(listener.as_ref())) => accepted,
+        };
+        let Some(accepted) = accepted else { return };
         let Ok((stream, peer)) = accepted else { continue };
         let mut place = handshakes.enter(peer.ip());
         let (own, refusals, guests, sender) = (tcp.own.clone(), tcp.refusals.clone(), guests.clone(), sender.clone());
@@ -118,9 +128,16 @@ async fn accept_tcp(tcp: TcpDoor, admission: Admission, sender: mpsc::Sender<io:
             match done {
                 Ok(Some(conn)) => drop(sender.send(Ok(conn)).await),
                 Ok(None) => {}
-                Err(why) => refusals.report(Some(peer.ip()), &why),
+                Err(why) => refusals.report(Some(peer.ip().to_canonical()), &why),
             }
         });
+    }
+}
+
+async fn accept_on(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => pending().await,
     }
 }
 
@@ -133,6 +150,7 @@ async fn admit(
     admission: &Admission,
 ) -> Result<Option<Conn>, String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let at = stream.local_addr().map_err(|error| error.to_string())?;
     // What a program sends that does not speak TLS shows in its first byte; 22 begins a handshake.
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -153,7 +171,7 @@ async fn admit(
         Who::User(uid) => admission.count(uid).ok_or_else(|| format!("user {uid} has too many connections"))?,
         Who::Local { .. } | Who::Node(_) | Who::Guest(_) => None,
     };
-    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, who, from.ip(), guest, share)))))
+    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, who, from.ip(), at.ip(), guest, share)))))
 }
 
 /// Tells a program that speaks HTTP, or a person with a terminal, what this port is.

@@ -47,21 +47,24 @@ impl Tls {
     /// A connection that this process has opened.
     pub(super) fn dialled(stream: client::TlsStream<TcpStream>) -> Tls {
         // Only the accepting side asks for the peer.
-        let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, is_over: false };
+        let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, at: None, is_over: false };
         Tls { stream: stream.into(), peer, guest: None, share: None }
     }
 
-    /// A connection that was accepted from this address. `place`: a guest's; `share`: a user's.
+    /// A connection that was accepted from this address, at that one. `place`: a guest's; `share`: a user's.
     pub(super) fn accepted(
         stream: server::TlsStream<TcpStream>,
         who: Who,
         from: IpAddr,
+        at: IpAddr,
         place: Option<Place>,
         share: Option<Share>,
     ) -> Tls {
         let is_over = share.as_ref().is_some_and(Share::is_over);
         let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
-        Tls { stream: stream.into(), peer: Peer { who, from: Some(from), is_over }, guest, share }
+        // A socket of both families reports IPv4 addresses in their IPv6 form.
+        let peer = Peer { who, from: Some(from.to_canonical()), at: Some(at.to_canonical()), is_over };
+        Tls { stream: stream.into(), peer, guest, share }
     }
 }
 
@@ -130,6 +133,8 @@ pub struct Peer {
     pub who: Who,
     /// The address from which it has connected over TCP.
     pub from: Option<IpAddr>,
+    /// The address of this machine to which it has connected over TCP.
+    pub at: Option<IpAddr>,
     /// Whether its user has more connections than allowed with this one.
     pub is_over: bool,
 }
@@ -201,7 +206,7 @@ impl Connected for Conn {
                 let pid = peer.as_ref().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
                 let uid = peer.map_or_else(|_| own_uid(), |peer| peer.uid());
                 let is_over = share.as_ref().is_some_and(Share::is_over);
-                Peer { who: Who::Local { uid, pid: pid.filter(|pid| *pid > 0) }, from: None, is_over }
+                Peer { who: Who::Local { uid, pid: pid.filter(|pid| *pid > 0) }, from: None, at: None, is_over }
             }
             Conn::Tls(tls) => tls.peer,
         }

@@ -118,7 +118,7 @@ impl Service<Request<Body>> for Services {
         let path = request.uri().path();
         let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).unwrap_or_default();
         // Every accepted connection has a peer.
-        let unknown = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, is_over: false };
+        let unknown = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, at: None, is_over: false };
         let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
         let not_permitted = |why: String| refusal(Code::PermissionDenied, exit::NOT_PERMITTED, why);
         let checked = check_stamp(request.headers()).and_then(|()| check_share(peer));
@@ -279,7 +279,7 @@ mod tests {
         let mut request =
             Request::builder().uri(path).header("rsd-protocol", crate::PROTOCOL).body(Body::empty()).unwrap();
         let who = Who::Local { uid: 0, pid: None };
-        request.extensions_mut().insert(Peer { who, from: None, is_over: false });
+        request.extensions_mut().insert(Peer { who, from: None, at: None, is_over: false });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(services.call(request)).unwrap()
     }

@@ -109,6 +109,12 @@ impl Cluster {
         self.daemons.get(name).unwrap_or_else(|| panic!("no daemon runs on {name}")).stderr()
     }
 
+    /// Returns what a host's daemon has printed when it was ready.
+    #[track_caller]
+    pub fn said(&self, name: &str) -> String {
+        self.daemons.get(name).unwrap_or_else(|| panic!("no daemon runs on {name}")).stdout()
+    }
+
     /// Sends a signal to a host's daemon.
     pub fn signal(&self, name: &str, signal: Signal) {
         self.daemons.get(name).into_iter().for_each(|daemon| Host::signal(daemon, signal));

@@ -1,5 +1,6 @@
 //! Daemons and jobs on several hosts with real networks between them ([`rsd_tests::hosts`]).
 
+mod addresses;
 mod hosts_themselves;
 mod joining;
 mod partitions;

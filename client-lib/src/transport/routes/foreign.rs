@@ -149,11 +149,14 @@ impl Routes {
         }
     }
 
-    /// The address where this process listens, or would listen.
+    /// The address at which others reach this process, or would reach it.
     pub fn listening_address(&self, settings: &Settings) -> io::Result<IpAddr> {
         match &self.tcp {
             Some(tcp) => Ok(tcp.socket_address().ip()),
-            None => address::of(settings.interface.as_deref(), self.advertised),
+            None => {
+                let place = address::of(settings.interface.as_deref(), self.advertised)?;
+                Ok(place.announce.unwrap_or(place.listen))
+            }
         }
     }
 
@@ -179,11 +182,12 @@ impl Routes {
                 let mut secret = [0; 32];
                 // No process of this job is reached that way.
                 getrandom::fill(&mut secret).map_err(io::Error::from)?;
+                let place = address::of(settings.interface.as_deref(), self.advertised)?;
                 let config = TcpConfig {
                     me,
                     secret,
-                    listen: Listen::At(address::of(settings.interface.as_deref(), self.advertised)?),
-                    advertise: None,
+                    listen: Listen::At(place.listen),
+                    advertise: place.announce,
                     connect_limit: settings.connect,
                     hello_limit: settings.connect,
                     limits: tcp::LIMITS,

@@ -21,6 +21,7 @@ use super::handshake::{Answer, Dial, Dialled, Own, Progress};
 use super::hello::Verdict;
 use super::{UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
+use crate::transport::address::everywhere;
 use crate::transport::name::ProcessName;
 
 /// The content of a port's name.
@@ -119,12 +120,18 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const CALLERS: usize = 128;
 
 impl Port {
-    /// Opens a port at this address, for this process.
+    /// Opens a port for this process, which others reach at this address. If it is no address of this machine, because a
+    /// router translates it, the port listens at all addresses.
     pub fn open(owner: ProcessName, at: IpAddr) -> io::Result<Self> {
-        let listener = socket::listen(at)?;
+        let listener = match socket::listen(at) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => socket::listen(everywhere(at))?,
+            made => made?,
+        };
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(io::Error::from)?;
-        let name = PortName { owner, address: listener.local_addr()?, secret };
+        let mut address = listener.local_addr()?;
+        address.set_ip(at);
+        let name = PortName { owner, address, secret };
         let own = Own::of_port(owner, secret, HELLO_LIMIT);
         Ok(Self { name, own, listener, callers: Vec::new() })
     }

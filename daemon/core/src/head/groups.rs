@@ -156,6 +156,7 @@ impl Head {
             members: members.collect(),
             namespace: namespace(&self.dvm, complete.seats.first().map_or(&[], |seat| &seat.join.random), id),
             node_names: map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
+            node_addresses: self.nodes.addresses(map.nodes()),
             export: frameworks::list(&wanted.collect::<Vec<_>>()),
         };
         self.lobbies.of(realm).began(complete, id);
@@ -203,7 +204,8 @@ impl Head {
             policy: Policy::default(),
             notices: Vec::new(),
         };
-        let around = Surroundings { node_names: epoch.node_names.clone(), universe_size, nodes_can_listen: false };
+        let (node_names, node_addresses) = (epoch.node_names.clone(), epoch.node_addresses.clone());
+        let around = Surroundings { node_names, universe_size, node_addresses };
         let Some((mut launch, placed)) = job.start(now, placement, around) else { return };
         launch.group = epoch.encode_to_vec().into();
         let launch = launched.unwrap_or(launch);

@@ -1,6 +1,7 @@
 //! A job as the head keeps it: its specification, its nodes and the exits of its ranks. Its state is in [`Life`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use prost::Message;
@@ -63,8 +64,8 @@ pub(super) struct Job {
 pub(super) struct Surroundings {
     pub(super) node_names: Vec<String>,
     pub(super) universe_size: u32,
-    /// Whether each of its nodes has an address at which the other nodes reach it.
-    pub(super) nodes_can_listen: bool,
+    /// See `LaunchBody.node_addresses`.
+    pub(super) node_addresses: Vec<String>,
 }
 
 impl Job {
@@ -191,8 +192,10 @@ impl Job {
         let bindings_required = plan::is_binding_required(&pending.wanted.policy);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
         let Placement { map, app_sizes, .. } = placement;
-        let Surroundings { node_names, universe_size, nodes_can_listen } = around;
-        let listens = nodes_can_listen && map.nodes().len() > 1 && !chooses_interface(&spec);
+        let Surroundings { node_names, universe_size, node_addresses } = around;
+        // A step listens at an address only.
+        let listens = node_addresses.iter().all(|address| address.parse::<IpAddr>().is_ok());
+        let listens = listens && map.nodes().len() > 1 && !chooses_interface(&spec);
         let until = (spec.timeout_ms > 0).then(|| now.mono + Duration::from_millis(spec.timeout_ms));
         let body = wire::LaunchBody {
             namespace: self.namespace.clone(),
@@ -203,6 +206,7 @@ impl Job {
             bindings: self.bindings.clone(),
             binding_runs: self.binding_runs.clone(),
             bindings_required,
+            node_addresses,
             secret: if listens { secret } else { bytes::Bytes::new() },
             spawned: self.spawned.is_some(),
             preput,

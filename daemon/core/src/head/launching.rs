@@ -109,8 +109,9 @@ impl Head {
         let around = Surroundings {
             node_names: placement.map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
             universe_size: self.nodes.slots().max(placement.map.size()),
-            nodes_can_listen: self.nodes.all_can_listen(placement.map.nodes()),
+            node_addresses: self.nodes.addresses(placement.map.nodes()),
         };
+        let reach = self.nodes.reach_notice(placement.map.nodes());
         let Some(job) = self.jobs.get_mut(id) else { return };
         let readers = match job.life() {
             Life::Queued(pending) => stdin::reading_nodes(&pending.spec, &placement.map),
@@ -122,7 +123,7 @@ impl Head {
         job.stdin.set_readers(readers);
         self.has_started(id);
         out.log(now, id, placed);
-        notices.into_iter().for_each(|text| out.log(now, id, job_event::Body::Notice(text)));
+        notices.into_iter().chain(reach).for_each(|text| out.log(now, id, job_event::Body::Notice(text)));
         out.order(down::Body::Launch(launch));
     }
 

@@ -7,8 +7,8 @@
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
-//! - [`waits`]: what the DVM waits for. [`tokens`]: join tokens. [`marks`]: drained and labelled nodes. [`owner`]: whose a job is,
-//!   and what a user may have.
+//! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
+//!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`kept`]: the state that a head keeps across a restart.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -22,6 +22,7 @@ mod groups;
 mod job;
 mod jobs;
 mod kept;
+mod knocks;
 mod launching;
 mod ledger;
 mod life;
@@ -48,11 +49,12 @@ use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept::What, up};
 
 use crate::between::{Loss, Order, Outputs, Report};
 use crate::calls::Answer;
-use crate::contract::{Effect, HEAD, LinkId, Memory, Start};
+use crate::contract::{Effect, HEAD, Memory, Start};
 use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use jobs::Jobs;
+use knocks::Knocks;
 use ledger::Ledger;
 use lobby::Lobbies;
 use names::NamesOfUsers;
@@ -75,6 +77,7 @@ pub(crate) struct Head {
     /// Whether the DVM serves all users.
     serves_all: bool,
     nodes: Nodes,
+    knocks: Knocks,
     ledger: Ledger,
     jobs: Jobs,
     queue: Queue,
@@ -98,6 +101,8 @@ enum Due {
     Node(NodeId),
     /// A job's time limit has passed, or its nodes have not confirmed the kill.
     Job(JobId),
+    /// A node has not opened a port.
+    Open(NodeId),
     /// A probe of the nodes' loads ends.
     Probe(u64),
 }
@@ -123,6 +128,7 @@ impl Head {
             own_steps: start.steps.iter().map(|step| step.job).collect(),
             serves_all: start.serves_all,
             nodes: Nodes::new(start.me.clone()),
+            knocks: Knocks::default(),
             ledger: Ledger::default(),
             jobs: Jobs::default(),
             queue: Queue::default(),
@@ -144,8 +150,9 @@ impl Head {
         match report {
             Report::Up(body) => self.on_up(now, body, out),
             Report::Knock { link, nodes, has_room, unreachable } => {
-                self.on_knock(now, link, nodes, has_room, &unreachable, out)
+                self.on_knock(now, link, nodes, has_room, unreachable, out)
             }
+            Report::Withdrawn { link } => self.on_withdrawn(link),
             Report::Stuck { job, rank, fence } => self.on_stuck(now, job, rank, fence, out),
             Report::Over { job, exits } => self.on_over(now, job, &exits, out),
             Report::GivenUp { job, nodes, why } => self.on_given_up(now, job, &nodes, &why, out),
@@ -193,6 +200,7 @@ impl Head {
                     let grace = self.tuning.reattach_grace;
                     self.lose_nodes(&[node], |name| sentences::node_unreachable(name, grace), out);
                 }
+                Due::Open(node) => self.on_not_opened(now, node, out),
                 Due::Job(job) => self.on_job_due(now, job, out),
                 Due::Probe(probe) => {
                     let req = self.probes.end(probe);
@@ -219,7 +227,7 @@ impl Head {
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let (names, questions) = (self.names.leftovers(), self.questions.leftovers());
         let (lobby, values) = (self.lobbies.leftovers(), self.values.leftovers());
-        let waiting = self.probes.leftovers().chain(self.waits.leftovers());
+        let waiting = self.probes.leftovers().chain(self.waits.leftovers()).chain(self.knocks.leftovers());
         let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
         jobs.chain(names).chain(questions).chain(lobby).chain(values).chain(self.ledger.leftovers()).collect()
     }
@@ -229,42 +237,6 @@ impl Head {
     }
 
     // --- nodes ---
-
-    /// Handles a daemon's connection: gives it its id and name, or redirects it to a parent with room.
-    fn on_knock(
-        &mut self,
-        now: Now,
-        link: LinkId,
-        mut nodes: Vec<NodeInfo>,
-        has_room: bool,
-        unreachable: &[NodeId],
-        out: &mut Outputs<Order>,
-    ) {
-        let excluded: Vec<NodeId> = nodes.iter().map(|node| node.node).chain(unreachable.iter().copied()).collect();
-        let Some(joiner) = nodes.first_mut() else { return };
-        if joiner.node == 0 {
-            joiner.node = self.memory.next_node;
-            self.memory.next_node += 1;
-        }
-        self.memory.next_node = self.memory.next_node.max(joiner.node.saturating_add(1));
-        joiner.name = self.nodes.free_name(joiner);
-        joiner.joined_ms = now.unix_ms;
-        let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &excluded) };
-        let Some(parent) = parent else { return out.send_message(Order::Admit { link, nodes }) };
-        joiner.parent = parent.info.node;
-        let redirect = wire::Redirect {
-            node: joiner.node,
-            name: joiner.name.clone(),
-            dvm: self.dvm.clone(),
-            parent: parent.info.node,
-            parent_addr: parent.info.listen.clone(),
-        };
-        // Its place is reserved until it attaches or its grace has passed.
-        let node = joiner.node;
-        self.nodes.insert(joiner.clone(), true);
-        self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
-        out.send_message(Order::Redirect { link, redirect });
-    }
 
     fn on_nodes_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Outputs<Order>) {
         let mut back = Vec::new();
@@ -286,6 +258,7 @@ impl Head {
         self.queue.try_again = true;
         out.push(Effect::Remember(self.memory));
         self.relaunch(&back, out);
+        back.iter().for_each(|node| self.on_reported(now, *node, out));
     }
 
     /// Repeats launches and kills for nodes that have (re)connected and may have missed them; other nodes ignore the repeat.
@@ -331,6 +304,7 @@ impl Head {
             }
         }
         self.lobbies.all().for_each(|lobby| lobby.nodes_are_lost(nodes));
+        self.opener_is_lost(nodes);
         self.queue.try_again = true;
     }
 

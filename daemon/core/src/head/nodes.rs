@@ -7,11 +7,15 @@ use std::sync::Arc;
 use rsd_proto::v1::{self as wire, KeptNode, Label, NodeInfo, NodeState};
 
 use super::marks::Marks;
+use crate::addresses::{is_out_of_reach, machine_of, may_be_parent_of, outward};
 use crate::contract::HEAD;
 use crate::place::Gpu;
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::{Kind, Topology};
-use crate::{NodeId, plan};
+use crate::{NodeId, plan, sentences};
+
+/// The address of all machines to themselves.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// All nodes that have not left.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub(super) struct Nodes {
     slots: u32,
     /// What users have said about nodes, also about nodes that have left.
     marks: BTreeMap<NodeId, Marks>,
+    /// How many nodes each machine has. A node of an unknown machine counts as a machine of its own.
+    machines: HashMap<String, u32>,
 }
 
 /// A node of the DVM.
@@ -53,7 +59,8 @@ impl Nodes {
     /// Returns the table with only the head's node.
     pub(super) fn new(me: NodeInfo) -> Nodes {
         let (by_id, names, alike) = (BTreeMap::new(), HashMap::new(), Alike::default());
-        let mut nodes = Nodes { by_id, names, alike, slots: 0, marks: BTreeMap::new() };
+        let (marks, machines) = (BTreeMap::new(), HashMap::new());
+        let mut nodes = Nodes { by_id, names, alike, slots: 0, marks, machines };
         nodes.insert(me, false);
         nodes
     }
@@ -64,6 +71,7 @@ impl Nodes {
         let marks = self.marks(info.node);
         let node = self.alike.node(info, is_away, marks);
         self.slots += node.slots();
+        *self.machines.entry(node.machine()).or_default() += 1;
         self.names.insert(node.info.name.clone(), node.info.node);
         self.by_id.insert(node.info.node, node);
     }
@@ -72,6 +80,13 @@ impl Nodes {
     pub(super) fn remove(&mut self, id: NodeId) -> Option<String> {
         let node = self.by_id.remove(&id)?;
         self.slots -= node.slots();
+        let machine = node.machine();
+        if let Some(count) = self.machines.get_mut(&machine) {
+            *count -= 1;
+            if *count == 0 {
+                self.machines.remove(&machine);
+            }
+        }
         if self.names.get(&node.info.name) == Some(&id) {
             self.names.remove(&node.info.name);
         }
@@ -141,15 +156,55 @@ impl Nodes {
         names.find(is_free).expect("there are more numbers than nodes")
     }
 
-    /// Returns whether each of these nodes has an address at which the others reach it.
-    pub(super) fn all_can_listen(&self, nodes: &[NodeId]) -> bool {
-        let address = |node| self.by_id.get(node).and_then(|node| Some(&node.info.inventory.as_ref()?.address));
-        nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
+    /// Returns where the programs of a job on these nodes listen for each other; empty: unknown. Loopback, if all nodes of the DVM
+    /// are on one machine; a job may later connect to jobs on the others, so it uses loopback only where no other address is.
+    pub(super) fn addresses(&self, nodes: &[NodeId]) -> Vec<String> {
+        let info = |node| self.by_id.get(node).map(|node| &node.info);
+        let head_listens = info(&HEAD).is_some_and(|head| !head.listen.is_empty());
+        if self.machines.len() == 1 {
+            return vec![if head_listens { LOOPBACK.to_owned() } else { String::new() }; nodes.len()];
+        }
+        let addresses: Vec<String> = nodes.iter().map(|node| info(node).map_or("", outward).to_owned()).collect();
+        match addresses.iter().any(String::is_empty) && self.on_one_machine(nodes) {
+            true => vec![LOOPBACK.to_owned(); nodes.len()],
+            false => addresses,
+        }
     }
 
-    /// Returns the node nearest to the root that can take another child. Leaves out the `excluded` nodes, and those that were below
-    /// the joiner by the last report. Cost: looks at every node.
-    pub(super) fn roomiest(&self, arity: usize, joiner: NodeId, excluded: &[NodeId]) -> Option<&Node> {
+    fn on_one_machine(&self, nodes: &[NodeId]) -> bool {
+        let mut machines = nodes.iter().map(|node| self.by_id.get(node).map(|node| machine_of(&node.info)));
+        let first = machines.next().flatten().filter(|machine| !machine.is_empty());
+        nodes.len() < 2 || first.is_some_and(|first| machines.all(|machine| machine == Some(first)))
+    }
+
+    /// Returns a sentence for a job on these nodes if some of them may not be reachable for ranks of the others.
+    pub(super) fn reach_notice(&self, nodes: &[NodeId]) -> Option<String> {
+        if self.machines.len() == 1 || self.on_one_machine(nodes) {
+            return None;
+        }
+        let names = |is: fn(&NodeInfo) -> bool| -> Vec<&str> {
+            let infos = nodes.iter().filter_map(|node| Some(&self.by_id.get(node)?.info));
+            infos.filter(|info| is(info)).map(|info| info.name.as_str()).collect()
+        };
+        let unknown = names(|info| outward(info).is_empty());
+        let closed = names(|info| !outward(info).is_empty() && is_out_of_reach(info));
+        match (&*unknown, &*closed) {
+            ([], []) => None,
+            ([], closed) => Some(sentences::nodes_out_of_reach(closed)),
+            (unknown, _) => Some(sentences::nodes_without_address(unknown)),
+        }
+    }
+
+    /// Records that a node does not open a port for children.
+    pub(super) fn never_listens(&mut self, node: NodeId) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.info.may_listen = false;
+        }
+    }
+
+    /// Returns the node nearest to the root that can take the joiner as a child, perhaps after it has opened a port. Leaves out the
+    /// `excluded` nodes, and those that were below the joiner by the last report. Cost: looks at every node.
+    pub(super) fn roomiest(&self, arity: usize, joiner: &NodeInfo, excluded: &[NodeId]) -> Option<&Node> {
         let mut children: HashMap<NodeId, usize> = HashMap::new();
         for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
             *children.entry(node.info.parent).or_default() += 1;
@@ -159,9 +214,9 @@ impl Nodes {
         let way_up = |node| std::iter::successors(Some(node), above).take(len).take_while(|node| *node != HEAD);
         let fits = |node: &&Node| {
             let id = node.info.node;
-            let open = !node.is_away && !node.info.listen.is_empty();
+            let open = !node.is_away && may_be_parent_of(&node.info, machine_of(joiner));
             let room = children.get(&id).copied().unwrap_or(0) < arity;
-            id != HEAD && open && room && !excluded.contains(&id) && !way_up(id).any(|node| node == joiner)
+            id != HEAD && open && room && !excluded.contains(&id) && !way_up(id).any(|node| node == joiner.node)
         };
         self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
     }
@@ -190,6 +245,13 @@ impl Nodes {
 }
 
 impl Node {
+    fn machine(&self) -> String {
+        match machine_of(&self.info) {
+            "" => format!("of node {}", self.info.node),
+            machine => machine.to_owned(),
+        }
+    }
+
     pub(super) fn slots(&self) -> u32 {
         self.info.inventory.as_ref().map_or(0, |inventory| inventory.slots)
     }
@@ -199,10 +261,11 @@ impl Node {
         !self.is_away && !self.is_drained
     }
 
-    /// Returns the other words by which users name it: its host name and its address.
+    /// Returns the other words by which users name it: its host name and its addresses.
     fn aliases(info: &NodeInfo) -> Arc<[String]> {
         let Some(inventory) = &info.inventory else { return Arc::default() };
-        let words = [&inventory.hostname, &inventory.address].into_iter();
+        let addresses = inventory.addresses.iter().map(|address| &address.host);
+        let words = std::iter::once(&inventory.hostname).chain(addresses);
         words.filter(|word| !word.is_empty() && **word != info.name).cloned().collect()
     }
 

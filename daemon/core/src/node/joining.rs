@@ -1,11 +1,12 @@
 //! How daemons and steps attach, disconnect, reconnect and leave.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
 
 use super::{Node, STOP_DEADLINE, Stopping, members};
+use crate::addresses::{self, machine_of};
 use crate::between::{Loss, Outputs, Report};
 use crate::calls::Answer;
 use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms, may_be_namespace};
@@ -87,7 +88,8 @@ impl Node {
                 name: nodes[0].name.clone(),
                 dvm: self.dvm.clone(),
                 parent: 0,
-                parent_addr: self.head_addr.clone(),
+                parent_addrs: self.usable_from(machine_of(&nodes[0]), &self.head_addrs),
+                reached: nodes[0].reached.clone(),
             };
             out.send(link, down::Body::Redirect(redirect));
             return out.push(Effect::Close { link });
@@ -105,38 +107,50 @@ impl Node {
             name: child.name.clone(),
             parent: self.me.node,
             version: rsd_proto::VERSION.into(),
+            reached: child.reached.clone(),
         };
+        let child_machine = machine_of(child);
         self.tree.add_child(link, child.node);
         out.send(link, down::Body::Welcome(welcome));
-        out.send(link, self.ancestors_of_children());
+        out.send(link, self.ancestors_for(child_machine));
         self.send_cut_off(now, link, out);
         self.on_nodes_up(link, nodes, out);
     }
 
-    /// Returns the message that names the daemons above the children of this daemon.
-    fn ancestors_of_children(&self) -> down::Body {
-        let listen = self.me.listen.clone();
-        let is_reachable = listen.parse::<SocketAddr>().map_or(!listen.is_empty(), |at| !at.ip().is_unspecified());
-        let addresses = if is_reachable { vec![listen] } else { Vec::new() };
-        let me = wire::Ancestor { node: self.me.node, addresses };
-        let above = std::iter::once(me).chain(self.above.iter().cloned()).collect();
+    /// Returns the message that names the daemons above a child on this machine.
+    fn ancestors_for(&self, machine: &str) -> down::Body {
+        let me = wire::Ancestor { node: self.me.node, addresses: addresses::dialable(&self.me, machine) };
+        let above = self
+            .above
+            .iter()
+            .map(|above| wire::Ancestor { node: above.node, addresses: self.usable_from(machine, &above.addresses) });
+        let above = std::iter::once(me).chain(above).collect();
         down::Body::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above })
+    }
+
+    /// Returns those of the addresses that lead to the same daemon from this machine. A loopback address leads there only if this
+    /// daemon, which uses it, is on the same machine.
+    fn usable_from(&self, machine: &str, addresses: &[String]) -> Vec<String> {
+        let same = !machine.is_empty() && machine_of(&self.me) == machine;
+        addresses.iter().filter(|address| same || !addresses::is_loopback(address)).cloned().collect()
     }
 
     /// Handles that the daemons above this one are these, its parent first.
     pub(super) fn on_ancestors(&mut self, mut above: Vec<wire::Ancestor>, out: &mut Outputs<Report>) {
         // The head may not know at which address others reach it.
-        if let Some(head) = above.first_mut().filter(|parent| parent.node == HEAD)
-            && !head.addresses.contains(&self.head_addr)
-        {
-            head.addresses.push(self.head_addr.clone());
+        if let Some(head) = above.first_mut().filter(|parent| parent.node == HEAD) {
+            let new: Vec<String> =
+                self.head_addrs.iter().filter(|address| !head.addresses.contains(address)).cloned().collect();
+            head.addresses.extend(new);
         }
         if above == self.above {
             return;
         }
         self.above.clone_from(&above);
         out.push(Effect::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above }));
-        self.to_links(self.tree.links(), &Down { body: Some(self.ancestors_of_children()) }, out);
+        for child in self.tree.children() {
+            out.send(child.link, self.ancestors_for(machine_of(&child.info)));
+        }
     }
 
     /// Records that these nodes are below this child now, and no longer where they were.
@@ -190,7 +204,12 @@ impl Node {
             self.on_nodes_away(link, self.tree.nodes_of(link), out);
             return self.tree.remove_child(link);
         }
-        let Some(job) = self.steps.job_of(link) else { return };
+        let Some(job) = self.steps.job_of(link) else {
+            if self.is_root {
+                out.send_message(Report::Withdrawn { link });
+            }
+            return;
+        };
         let comes_back = self.relays.contains(job);
         let refused = if comes_back { self.pmi_calls.detached(job) } else { self.pmi_calls.step_gone(job) };
         self.refuse_pmi_calls(job, refused, out);
@@ -210,12 +229,14 @@ impl Node {
     pub(crate) fn hello(&mut self, approach: Approach) -> wire::Hello {
         let nodes = std::iter::once(self.me.clone()).chain(self.tree.report()).collect();
         let Approach { redirected, orphan, unreachable } = approach;
-        let node = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected, orphan, unreachable };
+        let (dvm, connect_back) = (self.dvm.clone(), self.connect_back.into());
+        let node = wire::NodeHello { nodes, dvm, redirected, orphan, unreachable, connect_back };
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(Who::Node(node)) }
     }
 
     /// Handles that the parent has accepted this daemon, for the first time or again.
     pub(crate) fn on_welcome(&mut self, welcome: wire::Welcome, out: &mut Outputs<Report>) {
+        self.on_reached(welcome.reached);
         self.become_node(welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
         self.parent_up = true;
@@ -254,12 +275,35 @@ impl Node {
     /// address.
     pub(crate) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Outputs<Report>) {
         // Daemons that name each other as the one to join would send each other back and forth.
-        if redirect.parent == HEAD && redirect.parent_addr != self.me.listen {
-            self.head_addr.clone_from(&redirect.parent_addr);
+        if redirect.parent == HEAD && !redirect.parent_addrs.contains(&self.me.listen) {
+            self.head_addrs.clone_from(&redirect.parent_addrs);
         }
+        self.on_reached(redirect.reached);
         if redirect.node != 0 {
             self.become_node(redirect.node, redirect.name, redirect.dvm, out);
             self.me.parent = redirect.parent;
+        }
+    }
+
+    /// Takes the result of the connection back, of which there is one.
+    fn on_reached(&mut self, reached: Option<String>) {
+        if reached.is_some() {
+            self.me.reached = reached;
+        }
+        self.connect_back = 0;
+    }
+
+    /// Handles that this daemon has opened a port for children.
+    pub(crate) fn on_port_opened(&mut self, listen: String, out: &mut Outputs<Report>) {
+        self.me.listen = listen;
+        self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes: vec![self.me.clone()] }), out);
+    }
+
+    /// Handles that a daemon on another machine has reached the head: the first address that works so is the best one.
+    pub(crate) fn on_reached_at(&mut self, ip: IpAddr, out: &mut Outputs<Report>) {
+        if self.is_root && self.me.reached.is_none() && !ip.is_loopback() {
+            self.me.reached = Some(ip.to_string());
+            self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes: vec![self.me.clone()] }), out);
         }
     }
 
@@ -273,7 +317,8 @@ impl Node {
             }
         }
         (self.me.node, self.me.name, self.dvm) = (node, name.clone(), dvm.clone());
-        out.push(Effect::Identity { node, dvm, name });
+        let reached = self.me.reached.clone();
+        out.push(Effect::Identity { node, dvm, name, reached });
     }
 
     /// Sends everything unanswered again, because the way to the head has changed, here or above.
@@ -355,15 +400,18 @@ impl Node {
 
     /// Sends the children to the daemon above, before this daemon stops.
     pub(super) fn hand_over(&mut self, out: &mut Outputs<Report>) {
-        let above = self.above.iter().find_map(|above| Some((above.node, above.addresses.first()?.clone())));
-        let (parent, parent_addr) = above.unwrap_or_else(|| (HEAD, self.head_addr.clone()));
         for child in self.tree.children() {
+            let usable = |addresses: &[String]| self.usable_from(machine_of(&child.info), addresses);
+            let mut above = self.above.iter().map(|above| (above.node, usable(&above.addresses)));
+            let above = above.find(|(_, addresses)| !addresses.is_empty());
+            let (parent, parent_addrs) = above.unwrap_or_else(|| (HEAD, usable(&self.head_addrs)));
             let redirect = wire::Redirect {
                 node: child.info.node,
                 name: child.info.name,
                 dvm: self.dvm.clone(),
                 parent,
-                parent_addr: parent_addr.clone(),
+                parent_addrs,
+                reached: None,
             };
             out.send(child.link, down::Body::Redirect(redirect));
             out.push(Effect::Close { link: child.link });

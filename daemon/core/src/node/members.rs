@@ -11,6 +11,7 @@ use rsd_proto::frameworks;
 use rsd_proto::join::{self, Event, Go};
 use rsd_proto::v1::{self as wire, GroupEpoch, GroupJoin, group_state};
 
+use crate::addresses::interface_of;
 use crate::calls::{Refused, exit};
 use crate::contract::MemberId;
 use crate::taskmap::TaskMap;
@@ -192,11 +193,11 @@ impl Members {
             node: here.epoch.node_names.get(node_index).cloned().unwrap_or_default(),
             nodes: here.map.nodes().len() as u32,
             node_index: node_index as u32,
-            address: about.address.clone(),
+            address: here.epoch.node_addresses.get(node_index).cloned().unwrap_or_default(),
             env: String::new(),
         };
         if let (Some((address, port)), Ok(wanted)) = (&here.master, frameworks::parse(&join.export)) {
-            let interface = about.interface.as_str();
+            let interface = interface_of(about, &go.address);
             let meeting = frameworks::Meeting { address, port: *port, interface, nodes: go.nodes };
             // The member itself skips the variables that it has set.
             let variables = frameworks::variables(&wanted, &go.place(), &meeting, |_| false);

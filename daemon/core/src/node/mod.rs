@@ -51,10 +51,12 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) struct Node {
     me: NodeInfo,
     dvm: String,
-    /// The head's address, for daemons that dial this daemon by mistake.
-    head_addr: String,
+    /// The head's addresses, for daemons that dial this daemon by mistake.
+    head_addrs: Vec<String>,
     /// Whether the head, in this daemon, is its parent.
     is_root: bool,
+    /// The port on which this daemon listens until it has joined; 0: none.
+    connect_back: u16,
     parent_up: bool,
     /// Since when there is no way to the head; None: there is one.
     cut_off_since: Option<Duration>,
@@ -80,13 +82,14 @@ struct Stopping {
 
 impl Node {
     pub(crate) fn new(now: Now, start: Start, tuning: Tuning) -> Node {
-        let Start { me, dvm, head_addr, above, steps, .. } = start;
+        let Start { me, dvm, head_addr, above, connect_back, steps, .. } = start;
         let is_root = head_addr.is_none();
         let mut node = Node {
             me,
             dvm,
-            head_addr: head_addr.unwrap_or_default(),
+            head_addrs: head_addr.into_iter().collect(),
             is_root,
+            connect_back,
             parent_up: false,
             cut_off_since: (!is_root).then_some(now.mono),
             above,
@@ -194,7 +197,7 @@ impl Node {
             version: rsd_proto::VERSION.into(),
             pid: self.me.pid,
             listen: self.me.listen.clone(),
-            parent: self.head_addr.clone(),
+            parent: self.head_addrs.first().cloned().unwrap_or_default(),
             connected: self.parent_up,
             slots: self.me.inventory.as_ref().map_or(0, |inventory| inventory.slots),
             jobs: self.steps.len() as u32,

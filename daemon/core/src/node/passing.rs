@@ -48,6 +48,11 @@ impl Node {
             }
             down::Body::WaitProbe(probe) => self.on_wait_probe(now, probe, out),
             down::Body::Resync(_) => self.resync(out),
+            down::Body::OpenPort(wire::OpenPort { node }) if node == self.me.node => out.push(Effect::OpenPort),
+            down::Body::OpenPort(open) => {
+                let via = self.tree.via(open.node);
+                via.iter().for_each(|link| out.send(*link, down::Body::OpenPort(open)));
+            }
             down::Body::Stop(_) => self.on_stop(now, out),
             down::Body::Leave(leave) => self.on_leave(now, leave, out),
             down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms, out),

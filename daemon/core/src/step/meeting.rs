@@ -37,10 +37,10 @@ enum Phase {
 
 impl Meeting {
     /// Returns the state for a launch on this node.
-    pub(super) fn new(launch: &LaunchBody, inventory: &wire::Inventory) -> Result<Meeting, String> {
+    pub(super) fn new(launch: &LaunchBody, interface: String) -> Result<Meeting, String> {
         let export = launch.spec.as_ref().map_or("", |spec| &spec.export);
         let frameworks = frameworks::parse(export).map_err(|error| error.to_string())?;
-        Ok(Meeting { frameworks, interface: inventory.interface.clone(), phase: Phase::Before })
+        Ok(Meeting { frameworks, interface, phase: Phase::Before })
     }
 }
 
@@ -75,7 +75,10 @@ impl Step {
         let alone = self.map.nodes().len() == 1;
         let address = match (self.address.as_str(), alone) {
             ("", true) => Ok("127.0.0.1"),
-            ("", false) => Err("its daemon does not know an address at which other nodes reach it".to_owned()),
+            ("", false) => {
+                Err("no address is known at which other machines reach it: start its daemon with --advertise ADDR"
+                    .to_owned())
+            }
             (address, _) => Ok(address),
         };
         match (address, found) {

@@ -34,6 +34,7 @@ use bytes::Bytes;
 use rsd_proto::pmi::v1::Spawn;
 use rsd_proto::v1::{self as wire, Down, LaunchBody, Up, down, up};
 
+use crate::addresses::interface_of;
 use crate::kvs::Kvs;
 use crate::outbox::{Inbox, Outbox};
 use crate::taskmap::TaskMap;
@@ -272,7 +273,9 @@ impl Step {
         let kvs = Kvs::preset(&launch.preput, map.nodes().len());
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
         let ranks = start::local_ranks(node, &map, &launch, parts, tuning)?;
-        let meeting = Meeting::new(&launch, inventory)?;
+        let at = map.nodes().iter().position(|id| *id == node);
+        let address = at.and_then(|at| launch.node_addresses.get(at)).cloned().unwrap_or_default();
+        let meeting = Meeting::new(&launch, interface_of(inventory, &address).to_owned())?;
         Ok(Step {
             job,
             node,
@@ -296,7 +299,7 @@ impl Step {
             ending: Ending::default(),
             unbound: Vec::new(),
             notices: notice.into_iter().collect(),
-            address: inventory.address.clone(),
+            address,
             link_up: false,
             attached_before: false,
             lost: BTreeMap::new(),
@@ -416,6 +419,7 @@ impl Step {
             | down::Body::LoadProbe(_)
             | down::Body::GroupState(_)
             | down::Body::Part(_)
+            | down::Body::OpenPort(_)
             | down::Body::Stop(_) => {}
         }
     }

@@ -30,8 +30,8 @@ pub struct RankStart {
     pub env: Vec<String>,
     /// The part of the node that it may use.
     pub bound: Bound,
-    /// The address for its listening socket, whose port [`super::Input::Listening`] reports; if the socket cannot be made, the
-    /// rank starts without.
+    /// The address for its listening socket, whose port [`super::Input::Listening`] reports. If the socket cannot be made, the rank
+    /// starts without, unless no port was free.
     pub listen: Option<IpAddr>,
     /// Whether it reads the client's standard input rather than /dev/null.
     pub reads_stdin: bool,

@@ -13,10 +13,18 @@ use crate::contract::HEAD;
 /// A daemon that may become the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Peer {
-    pub(super) address: String,
+    /// Best first.
+    pub(super) addresses: Vec<String>,
     /// The node that must answer there; None: any node of the DVM.
     pub(super) node: Option<NodeId>,
     pub(super) role: Role,
+}
+
+impl Peer {
+    /// Returns its addresses as one text.
+    pub(super) fn name(&self) -> String {
+        self.addresses.join(" or ")
+    }
 }
 
 /// Why a peer may become the parent.
@@ -37,8 +45,8 @@ pub(super) enum Role {
 pub(super) struct Peers {
     /// The address that the user gave.
     join: String,
-    /// What a redirect has named as the head's address.
-    head: Option<String>,
+    /// What a redirect has named as the head's addresses.
+    head: Vec<String>,
     /// The lost parent.
     pub(super) parent: Option<Peer>,
     above: Vec<Ancestor>,
@@ -49,11 +57,11 @@ pub(super) struct Peers {
 impl Peers {
     /// `above`: what the daemon knew before it was restarted.
     pub(super) fn new(join: String, above: Vec<Ancestor>) -> Peers {
-        let mut peers = Peers { join, head: None, parent: None, above, round: VecDeque::new() };
+        let mut peers = Peers { join, head: Vec::new(), parent: None, above, round: VecDeque::new() };
         peers.begin_round();
         // The user's word comes first.
         let join = peers.joined();
-        peers.round.retain(|peer| peer.address != join.address);
+        peers.round.retain(|peer| peer.addresses != join.addresses);
         peers.round.push_front(join);
         peers
     }
@@ -63,27 +71,28 @@ impl Peers {
     }
 
     fn joined(&self) -> Peer {
-        Peer { address: self.join.clone(), node: None, role: Role::Head }
+        Peer { addresses: vec![self.join.clone()], node: None, role: Role::Head }
     }
 
     pub(super) fn set_above(&mut self, above: &[Ancestor]) {
         self.above = above.to_vec();
     }
 
-    pub(super) fn set_head(&mut self, address: &str) {
-        self.head = Some(address.to_owned());
+    pub(super) fn set_head(&mut self, addresses: &[String]) {
+        self.head = addresses.to_vec();
     }
 
     pub(super) fn begin_round(&mut self) {
-        let above = self.above.iter().flat_map(|above| {
+        let above = self.above.iter().map(|above| {
             let role = if above.node == HEAD { Role::Head } else { Role::Ancestor };
-            above.addresses.iter().map(move |address| Peer { address: address.clone(), node: Some(above.node), role })
+            Peer { addresses: above.addresses.clone(), node: Some(above.node), role }
         });
-        let head = self.head.iter().map(|address| Peer { address: address.clone(), node: None, role: Role::Head });
-        let all = self.parent.iter().cloned().chain(above).chain(head).chain([self.joined()]);
+        let head = Peer { addresses: self.head.clone(), node: None, role: Role::Head };
+        let all = self.parent.iter().cloned().chain(above).chain([head, self.joined()]);
         let mut round = VecDeque::<Peer>::new();
         for peer in all {
-            if !round.iter().any(|known| known.address == peer.address) {
+            let is_known = |address: &String| round.iter().any(|known| known.addresses.contains(address));
+            if !peer.addresses.iter().all(is_known) {
                 round.push_back(peer);
             }
         }

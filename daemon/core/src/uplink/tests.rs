@@ -81,14 +81,14 @@ fn ancestors(above: &[(NodeId, &str)]) -> Vec<Ancestor> {
 }
 
 fn redirect(parent: NodeId, to: &str) -> Redirect {
-    Redirect { node: 9, parent, parent_addr: to.into(), ..Redirect::default() }
+    Redirect { node: 9, parent, parent_addrs: vec![to.into()], ..Redirect::default() }
 }
 
 fn text_of(action: &Action) -> String {
     match action {
-        Action::Dial(Dial { address, approach, .. }) => {
+        Action::Dial(Dial { addresses, approach, .. }) => {
             let Approach { redirected, orphan, unreachable } = approach;
-            let mut text = format!("dial {address}");
+            let mut text = format!("dial {}", addresses.join(" "));
             text.push_str(if *redirected { ", redirected" } else { "" });
             text.push_str(if *orphan { ", orphan" } else { "" });
             if !unreachable.is_empty() {

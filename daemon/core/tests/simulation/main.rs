@@ -7,8 +7,8 @@
 //! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: jobs without faults.
 //!   [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
-//!   [`members`], [`groups`]: running processes, and the groups that they join. [`restarts`]: the state that a head keeps. [`values`]:
-//!   values that processes exchange by name. [`waits`]: what jobs wait for.
+//!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
+//!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
 
 mod bindings;
 
@@ -21,6 +21,7 @@ mod jobs;
 mod members;
 mod messages;
 mod names;
+mod parents;
 mod ranks;
 mod restarts;
 mod rng;

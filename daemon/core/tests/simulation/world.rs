@@ -58,6 +58,8 @@ pub(crate) enum Event {
         way: Way,
     },
     UplinkTick(Pid),
+    /// A daemon listens from now on.
+    PortOpened(Pid),
     Tick(Pid),
     Load {
         pid: Pid,
@@ -119,6 +121,9 @@ pub(crate) struct Machine {
     /// The machine whose daemon it joins.
     joins: MachineId,
     incarnation: u64,
+    /// Whether its daemon listens only when the head requests it, and whether it then does.
+    opens: Option<Opens>,
+    listens: bool,
     isolated: bool,
     pub(crate) daemon: Option<Pid>,
     pub(crate) steps: BTreeMap<JobId, Pid>,
@@ -127,6 +132,13 @@ pub(crate) struct Machine {
     memory: Memory,
     kept: Vec<wire::Kept>,
     pub(crate) launches: BTreeMap<JobId, Bytes>,
+}
+
+/// What a daemon does that is to open a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Always,
+    Never,
 }
 
 #[derive(Debug)]
@@ -202,6 +214,16 @@ impl World {
 
     /// Returns a DVM of machines with these inventories.
     pub(crate) fn of(seed: u64, inventories: Vec<wire::Inventory>, tuning: Tuning) -> World {
+        World::made(seed, inventories, tuning, false)
+    }
+
+    /// The same as [`World::new`], with daemons of which most listen only when the head requests it, and some not even then.
+    pub(crate) fn lazy(seed: u64, nodes: usize, slots: u32, tuning: Tuning) -> World {
+        let inventory = wire::Inventory { slots, ..Default::default() };
+        World::made(seed, vec![inventory; nodes], tuning, true)
+    }
+
+    fn made(seed: u64, inventories: Vec<wire::Inventory>, tuning: Tuning, lazy: bool) -> World {
         let nodes = inventories.len();
         let mut world = World {
             rng: Rng::new(seed),
@@ -234,10 +256,15 @@ impl World {
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
         };
         for (machine, mut inventory) in inventories.into_iter().enumerate() {
-            inventory.address = format!("10.0.{}.{}", machine / 256, machine % 256);
+            let host = format!("10.0.{}.{}", machine / 256, machine % 256);
+            inventory.addresses = vec![wire::NodeAddress { host, interface: "eth0".into() }];
             let port_moves = machine > 0 && world.rng.chance(2);
             let name = format!("n{machine}");
-            world.machines.push(Machine { name, inventory, port_moves, ..Machine::default() });
+            let opens = match lazy && machine > 0 {
+                true => world.rng.pick(&[None, Some(Opens::Always), Some(Opens::Always), Some(Opens::Never)]).flatten(),
+                false => None,
+            };
+            world.machines.push(Machine { name, inventory, port_moves, opens, ..Machine::default() });
             let at = if machine == 0 { Duration::ZERO } else { world.rng.within(Duration::from_millis(100)) };
             world.after(at, Event::Restart(machine));
         }
@@ -344,6 +371,12 @@ impl World {
             Event::Reconnect(machine) => self.machines[machine].isolated = false,
             Event::Fault(fault) => self.fail(fault),
             Event::Feed(job) => self.feed(job),
+            Event::PortOpened(pid) => {
+                if let Some(machine) = self.daemons.get(&pid).map(|daemon| daemon.machine) {
+                    self.machines[machine].listens = true;
+                    self.handle(pid, Input::PortOpened { listen: self.listen(machine) });
+                }
+            }
             Event::Join(process) => self.knock(process),
             Event::Attach(process) => self.attach(process),
             Event::End(process) => self.end_process(process),
@@ -378,13 +411,17 @@ impl World {
             dvm,
             head_addr: (!is_head).then(|| join.clone()),
             above: machine.above.clone(),
+            connect_back: if is_head { 0 } else { 1 },
             memory: machine.memory,
             steps: launches.collect(),
             serves_all: false,
         };
         let gone: Vec<JobId> =
             machine.launches.keys().filter(|job| !machine.steps.contains_key(job)).copied().collect();
-        let me = NodeInfo { listen: self.address(id), ..start.me };
+        let listens = self.machines[id].opens.is_none();
+        self.machines[id].listens = listens;
+        let listen = if listens { self.listen(id) } else { String::new() };
+        let me = NodeInfo { listen, may_listen: true, ..start.me };
         let core = Rsd::new(now, Start { me, ..start }, self.tuning);
         let above = self.machines[id].above.clone();
         let uplink = Uplink::new(now, join, above, UPLINK_LIMITS, pid);
@@ -413,8 +450,25 @@ impl World {
     }
 
     fn address(&self, machine: MachineId) -> String {
+        format!("{}:{}", self.host(machine), self.port(machine))
+    }
+
+    /// Whether a daemon ever listens for children.
+    pub(crate) fn may_be_parent(&self, machine: MachineId) -> bool {
+        self.machines[machine].opens != Some(Opens::Never)
+    }
+
+    fn host(&self, machine: MachineId) -> String {
+        self.machines[machine].inventory.addresses[0].host.clone()
+    }
+
+    fn port(&self, machine: MachineId) -> u64 {
         let Machine { port_moves, incarnation, .. } = &self.machines[machine];
-        if *port_moves { format!("m{machine}:{incarnation}") } else { format!("m{machine}") }
+        if *port_moves { 7000 + incarnation } else { 7000 }
+    }
+
+    fn listen(&self, machine: MachineId) -> String {
+        format!("0.0.0.0:{}", self.port(machine))
     }
 
     /// Handles one input and performs its effects.
@@ -500,7 +554,13 @@ impl World {
             Effect::Remember(memory) => self.machines[machine].memory = memory,
             Effect::Keep(kept) => self.machines[machine].kept.extend(kept),
             Effect::ForgetKept => self.machines[machine].kept.clear(),
-            Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
+            Effect::OpenPort => {
+                if self.machines[machine].opens != Some(Opens::Never) {
+                    let delay = self.rng.within(Duration::from_millis(5));
+                    self.after(delay, Event::PortOpened(pid));
+                }
+            }
+            Effect::Identity { node, dvm, name, .. } => self.machines[machine].identity = (node, dvm, name),
             Effect::Ancestors(ancestors) => self.machines[machine].above = ancestors.above,
             Effect::Exit => {
                 // After its last messages.
@@ -587,7 +647,8 @@ impl World {
         if let Some(parent) = parent {
             self.send_eof(parent, Way::Up);
         }
-        let Some(there) = (0..self.machines.len()).find(|id| self.address(*id) == dial.address) else {
+        let there = (0..self.machines.len()).find(|id| dial.addresses.contains(&self.address(*id)));
+        let Some(there) = there.filter(|id| self.machines[*id].listens) else {
             return failed(uplink::Failure::Passing);
         };
         if !self.reaches(machine, there) {
@@ -601,7 +662,12 @@ impl World {
         let wire = self.connect(Lower::Daemon(pid), upper);
         let daemon = self.daemons.get_mut(&pid)?;
         daemon.dialing = Some(wire);
-        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(dial.approach))) };
+        let mut hello = daemon.core.hello(dial.approach);
+        if let Some(wire::hello::Who::Node(wire::NodeHello { connect_back: 1.., nodes, .. })) = &mut hello.who {
+            let reached = nodes[0].inventory.as_ref().map(|inventory| inventory.addresses[0].host.clone());
+            nodes[0].reached = reached;
+        }
+        let hello = Up { body: Some(up::Body::Hello(hello)) };
         self.send(wire, Way::Up, Some(hello.encode_to_vec().into()));
         None
     }

@@ -1,0 +1,146 @@
+//! Connecting to a daemon that may have several addresses, of which some may not be reachable (RFC 8305, "happy eyeballs").
+//!
+//! The addresses are tried in order. The next attempt begins when the previous one has failed, or after [`STAGGER`]; earlier attempts
+//! continue meanwhile. An attempt includes the TLS handshake, so another machine that has the address, as private networks use the
+//! same addresses, does not end the search. The first attempt that succeeds wins.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{DialError, Dialer, tls};
+
+/// How long an attempt runs alone.
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// Connects to the daemon at one of these addresses, `HOST:PORT`.
+///
+/// # Errors
+/// Those of all attempts are reduced to the most telling one.
+pub(super) async fn connect(addresses: &[String], dialer: &Dialer) -> Result<TlsStream<TcpStream>, DialError> {
+    let attempts = addresses.iter().map(|address| at_name(address.clone(), dialer.clone()));
+    first(attempts.collect()).await
+}
+
+/// Tries all addresses that a name has.
+async fn at_name(address: String, dialer: Dialer) -> Result<TlsStream<TcpStream>, DialError> {
+    let found: Vec<SocketAddr> = match address.parse() {
+        Ok(numeric) => vec![numeric],
+        Err(_) => lookup_host(&address).await.map_err(DialError::Io)?.collect(),
+    };
+    first(found.into_iter().map(|at| at_address(at, dialer.clone())).collect()).await
+}
+
+async fn at_address(at: SocketAddr, dialer: Dialer) -> Result<TlsStream<TcpStream>, DialError> {
+    let stream = TcpStream::connect(at).await.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => DialError::NotRunning(error),
+        _ => DialError::Io(error),
+    })?;
+    stream.set_nodelay(true).map_err(DialError::Io)?;
+    let handshake = TlsConnector::from(Arc::clone(&dialer.config)).connect(dialer.name.clone(), stream).await;
+    handshake.map_err(|error| match tls::Distrust::of(&error) {
+        Some(why) => DialError::Untrusted(why),
+        None => DialError::Io(error),
+    })
+}
+
+/// Runs the attempts in order, and returns the first success. All others are cancelled.
+async fn first<T: Send + 'static>(
+    attempts: Vec<impl Future<Output = Result<T, DialError>> + Send + 'static>,
+) -> Result<T, DialError> {
+    let (mut waiting, mut running) = (attempts.into_iter(), JoinSet::new());
+    let mut errors = Vec::new();
+    loop {
+        match waiting.next() {
+            Some(next) => drop(running.spawn(next)),
+            None if running.is_empty() => return Err(most_telling(errors)),
+            None => {}
+        }
+        let more = waiting.len() > 0;
+        tokio::select! {
+            Some(done) = running.join_next() => match done {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => errors.push(error),
+                // A panic, which the runtime has reported.
+                Err(_) => {}
+            },
+            () = tokio::time::sleep(STAGGER), if more => {}
+        }
+    }
+}
+
+/// Returns the error of a daemon that cannot be trusted, or else that of the first address.
+fn most_telling(mut errors: Vec<DialError>) -> DialError {
+    if errors.is_empty() {
+        return DialError::Io(io::Error::new(io::ErrorKind::NotFound, "the daemon has no address"));
+    }
+    let at = errors.iter().position(|error| matches!(error, DialError::Untrusted(_)));
+    errors.swap_remove(at.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::Pin;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    type Attempt = Pin<Box<dyn Future<Output = Result<&'static str, DialError>> + Send>>;
+
+    fn refused() -> Attempt {
+        Box::pin(async { Err(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into())) })
+    }
+
+    fn after(time: Duration, name: &'static str) -> Attempt {
+        Box::pin(async move {
+            tokio::time::sleep(time).await;
+            Ok(name)
+        })
+    }
+
+    /// Runs the attempts; returns the result and how long it took.
+    fn run(attempts: Vec<Attempt>) -> (Result<&'static str, DialError>, Duration) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let begin = Instant::now();
+            (first(attempts).await, begin.elapsed())
+        })
+    }
+
+    #[test]
+    fn a_failure_starts_the_next_attempt_at_once() {
+        let (found, took) = run(vec![refused(), refused(), after(Duration::ZERO, "third")]);
+        assert_eq!(found.ok(), Some("third"));
+        assert!(took < STAGGER, "{took:?}");
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_delays_the_next_one_only_briefly() {
+        let (found, took) = run(vec![Box::pin(pending()), after(Duration::ZERO, "second")]);
+        assert_eq!(found.ok(), Some("second"));
+        assert!((STAGGER..20 * STAGGER).contains(&took), "{took:?}");
+    }
+
+    #[test]
+    fn an_earlier_attempt_may_still_win() {
+        let (found, _) = run(vec![after(STAGGER + STAGGER / 4, "first"), Box::pin(pending())]);
+        assert_eq!(found.ok(), Some("first"));
+    }
+
+    #[test]
+    fn the_error_is_that_of_an_untrusted_daemon_or_of_the_first_address() {
+        let other = || Box::pin(async { Err(DialError::Io(io::ErrorKind::HostUnreachable.into())) }) as Attempt;
+        let foreign = || Box::pin(async { Err(DialError::Untrusted(tls::Distrust::Foreign)) }) as Attempt;
+        assert!(matches!(run(vec![refused(), other()]).0, Err(DialError::NotRunning(_))));
+        assert!(matches!(run(vec![refused(), foreign()]).0, Err(DialError::Untrusted(_))));
+        assert!(matches!(run(Vec::new()).0, Err(DialError::Io(_))));
+    }
+}
