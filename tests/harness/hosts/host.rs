@@ -147,8 +147,18 @@ END
 
     /// The bytes that its first interface has received.
     pub fn received_bytes(&self) -> u64 {
-        let text = fs::read_to_string(self.file("/sys/class/net/eth0/statistics/rx_bytes"));
-        text.ok().and_then(|text| text.trim().parse().ok()).expect("every host has an interface eth0")
+        self.received_bytes_on("eth0")
+    }
+
+    /// The bytes that an interface has received.
+    ///
+    /// # Panics
+    /// If there is no such interface.
+    #[track_caller]
+    pub fn received_bytes_on(&self, interface: &str) -> u64 {
+        let text = fs::read_to_string(self.file(format!("/sys/class/net/{interface}/statistics/rx_bytes")));
+        let bytes = text.ok().and_then(|text| text.trim().parse().ok());
+        bytes.unwrap_or_else(|| panic!("{} has no interface {interface}", self.name))
     }
 
     /// Sends a signal to the program of a running [`Host::call`].

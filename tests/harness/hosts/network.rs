@@ -32,7 +32,7 @@ impl Network {
         let network = Network { hosts, switch, _cables: cables };
         for (planned, host) in plan.hosts().iter().zip(&network.hosts) {
             host.call("ip").args(["-batch", "-"]).stdin(configuration(plan, planned)).ok();
-            if planned.lans.len() > 1 {
+            if plan.is_gate(planned) {
                 masquerade(host);
             }
         }

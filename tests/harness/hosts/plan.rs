@@ -61,10 +61,24 @@ impl Plan {
 
     /// Hosts on a local network of their own, behind `gate`. They can dial out with the address of `gate`; they cannot be dialled.
     pub fn behind(mut self, gate: &str, names: &[&str]) -> Plan {
-        let lan = self.hosts.iter().flat_map(|host| &host.lans).max().map_or(0, |last| last + 1);
+        let lan = self.lans();
         self.add(gate, vec![0, lan], None);
         let gate = self.hosts.last().map(|host| host.number);
         names.iter().for_each(|name| self.add(name, vec![lan], gate));
+        self
+    }
+
+    /// Connects these hosts with one more local network, to which their next interfaces belong.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    #[track_caller]
+    pub fn also_connected(mut self, names: &[&str]) -> Plan {
+        let lan = self.lans();
+        for name in names {
+            let host = self.hosts.iter_mut().find(|host| host.name == *name);
+            host.unwrap_or_else(|| panic!("there is no host {name}")).lans.push(lan);
+        }
         self
     }
 
@@ -102,6 +116,11 @@ impl Plan {
 
     pub(super) fn hosts(&self) -> &[Planned] {
         &self.hosts
+    }
+
+    /// Whether a host hides others behind itself.
+    pub(super) fn is_gate(&self, host: &Planned) -> bool {
+        self.hosts.iter().any(|inside| inside.gate == Some(host.number))
     }
 
     /// The number of local networks.

@@ -3,8 +3,10 @@
 mod addresses;
 mod hosts_themselves;
 mod joining;
+mod losses;
 mod partitions;
 mod programs;
 mod readme;
 mod ssh;
 mod strangers;
+mod tree;

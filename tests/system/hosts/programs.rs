@@ -100,6 +100,22 @@ fn processes_of_several_hosts_form_a_group_with_every_mpi() {
 }
 
 #[test]
+fn ranks_use_the_network_that_the_user_chose() {
+    // The head is not on the second network.
+    let Some(network) = Plan::of(&["head", "a", "b"]).also_connected(&["a", "b"]).start() else { return };
+    let mut cluster = Cluster::on(network, &["head"], 4, "");
+    ["a", "b"].iter().for_each(|host| cluster.join(host, &["--interface", "eth1"]));
+    let say = "echo $MASTER_ADDR $NCCL_SOCKET_IFNAME";
+    let said = cluster.rsctl(["run", "-n", "2", "--host", "a:1,b:1", "--export", "torch,nccl", "sh", "-c", say]).ok();
+    let right = |line: &str| ["10.77.1.2 eth1", "fd77:0:0:1::2 eth1"].contains(&line);
+    assert!(said.lines().count() == 2 && said.lines().all(right), "{said}");
+    let before = cluster.host("a").received_bytes_on("eth1");
+    let run = ["run", "-n", "2", "--host", "a:1,b:1", &Mpi::Ours.program("large.c"), "1000000"];
+    assert_eq!(cluster.rsctl(run).ok(), "1000000 bytes right on 2 ranks\n");
+    assert!(cluster.host("a").received_bytes_on("eth1") - before > 1_000_000);
+}
+
+#[test]
 fn hosts_behind_another_serve_jobs_and_are_named_where_they_cannot_be_dialled() {
     let Some(network) = Plan::of(&["head"]).behind("gate", &["w1", "w2"]).start() else { return };
     let cluster = Cluster::on(network, &["head", "w1", "w2"], 4, "");
