@@ -34,7 +34,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 pub use accept::{Admission, TcpDoor, accept};
-pub use conn::{Conn, Peer, Refusals, Who};
+pub use conn::{Closed, Conn, Peer, Refusals, Who};
 pub use server::Services;
 pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
@@ -97,12 +97,17 @@ pub enum DialError {
 
 /// Connects to a daemon and sends nothing yet. The attempt fails after `deadline`.
 pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialError> {
-    dial_watched(target, deadline, 2 * KEEP_ALIVE).await
+    dial_watched(target, deadline, 2 * KEEP_ALIVE, &Closed::default()).await
 }
 
-/// The same; the connection fails when the daemon has not answered for `silence`.
-pub async fn dial_watched(target: &Target, deadline: Duration, silence: Duration) -> Result<Channel, DialError> {
-    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream)));
+/// The same; the connection fails when the daemon has not answered for `silence`, and `closed` tells whether the daemon closed it.
+pub async fn dial_watched(
+    target: &Target,
+    deadline: Duration,
+    silence: Duration,
+    closed: &Closed,
+) -> Result<Channel, DialError> {
+    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream, closed.clone())));
     let connect = async {
         match target {
             Target::Unix(path) => {

@@ -246,6 +246,9 @@ impl Uplink {
         self.peers.parent = Some(self.peer.clone());
         self.peers.begin_round();
         self.peers.next(); // the parent, which is still `self.peer`
+        if silent {
+            self.unreachable.extend(self.peer.node.filter(|node| *node != HEAD));
+        }
         if silent || self.tries >= PARENT_TRIES { self.try_next(now, out) } else { self.wait(now) }
     }
 

@@ -5,7 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -36,6 +37,7 @@ pub enum Conn {
 pub struct Tls {
     stream: TlsStream<TcpStream>,
     peer: Peer,
+    closed: Closed,
     /// The end of a guest's connection, and its place among the guests.
     guest: Option<(Pin<Box<Sleep>>, Place)>,
     /// Counts a user's connection.
@@ -44,11 +46,11 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// A connection that this process has opened.
-    pub(super) fn dialled(stream: client::TlsStream<TcpStream>) -> Tls {
+    /// A connection that this process has opened. `closed` is set when the peer closes it.
+    pub(super) fn dialled(stream: client::TlsStream<TcpStream>, closed: Closed) -> Tls {
         // Only the accepting side asks for the peer.
         let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, at: None, is_over: false };
-        Tls { stream: stream.into(), peer, guest: None, share: None }
+        Tls { stream: stream.into(), peer, closed, guest: None, share: None }
     }
 
     /// A connection that was accepted from this address, at that one. `place`: a guest's; `share`: a user's.
@@ -64,7 +66,31 @@ impl Tls {
         let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
         // A socket of both families reports IPv4 addresses in their IPv6 form.
         let peer = Peer { who, from: Some(from.to_canonical()), at: Some(at.to_canonical()), is_over };
-        Tls { stream: stream.into(), peer, guest, share }
+        Tls { stream: stream.into(), peer, closed: Closed::default(), guest, share }
+    }
+}
+
+/// Whether the peer's kernel has closed a connection. It does so when the process there ends; a machine that has lost power or its
+/// network stays silent.
+#[derive(Debug, Clone, Default)]
+pub struct Closed(Arc<AtomicBool>);
+
+impl Closed {
+    /// Returns whether the connection was closed by its peer.
+    pub fn by_peer(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Takes in the result of a read into a buffer with room.
+    fn after_read(&self, result: &io::Result<()>, received: usize) {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let closed = match result {
+            Ok(()) => received == 0,
+            Err(error) => matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof),
+        };
+        if closed {
+            self.0.store(true, Relaxed);
+        }
     }
 }
 
@@ -97,7 +123,15 @@ impl Conn {
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check_guest(cx)?;
-        each!(self, io => Pin::new(io).poll_read(cx, buf))
+        match self.get_mut() {
+            Conn::Unix(io, _) => Pin::new(io).poll_read(cx, buf),
+            Conn::Tls(tls) => {
+                let before = buf.filled().len();
+                let read = ready!(Pin::new(&mut tls.stream).poll_read(cx, buf));
+                tls.closed.after_read(&read, buf.filled().len() - before);
+                Poll::Ready(read)
+            }
+        }
     }
 }
 

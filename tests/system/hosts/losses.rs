@@ -41,7 +41,9 @@ fn a_partition_longer_than_the_grace_ends_the_jobs_there_on_both_sides() {
     let (job, other) = (long_job(&cluster, &["a", "b"]), long_job(&cluster, &["head", "a"]));
     cluster.network.cut("b");
     ends_because_of(job, "b", 1);
-    eventually("the ranks of the lost host are ended by its step", WITHIN, || (ranks(&cluster, "b") == 0).then_some(()));
+    eventually("the ranks of the lost host are ended by its step", WITHIN, || {
+        (ranks(&cluster, "b") == 0).then_some(())
+    });
     assert!(cluster.log("b").contains("has been cut off from its DVM for"), "{}", cluster.log("b"));
     eventually("only the other job has a rank on a", WITHIN, || (ranks(&cluster, "a") == 1).then_some(()));
     assert!(other.runs(), "{}", other.stderr());
