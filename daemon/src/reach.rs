@@ -10,7 +10,7 @@ use rsd_config::ports::PortRange;
 use rsd_config::settings::Network;
 use rsd_core::addresses::{Wishes, advertised, host_port};
 use rsd_proto::transport::exit;
-use rsd_proto::v1::{Inventory, NodeAddress};
+use rsd_proto::v1::NodeAddress;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -116,13 +116,12 @@ fn invalid_listen(listen: &str, why: &str) -> Failed {
     )
 }
 
-/// Adds to the inventory what others need to know to reach this node.
-pub(crate) fn describe(
-    inventory: &mut Inventory,
+/// Returns the addresses that this daemon advertises, best first.
+pub(crate) fn addresses(
     options: &StartOptions,
     network: &Network,
     bound: Option<SocketAddr>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<NodeAddress>> {
     let own = network::own_addresses().context("list the network interfaces")?;
     let listen = bound.filter(|_| options.listen.is_some()).map(|at| at.ip().to_canonical());
     let route = match &options.join {
@@ -135,11 +134,7 @@ pub(crate) fn describe(
         listen: listen.filter(|ip| !ip.is_unspecified()),
         route,
     };
-    inventory.addresses =
-        advertised(&own, &wishes).map_err(|(option, why)| Failed::new(exit::USAGE, format!("{option}: {why}")))?;
-    inventory.machine = network::machine();
-    inventory.port_range = network.port_range.to_string();
-    Ok(())
+    Ok(advertised(&own, &wishes).map_err(|(option, why)| Failed::new(exit::USAGE, format!("{option}: {why}")))?)
 }
 
 /// Returns the address at which other machines join a head that listens at `bound`: the one that the user advertises, or for all

@@ -40,6 +40,7 @@ use crate::door::{Door, Event};
 use crate::failed::{Failed, say};
 use crate::inventory;
 use crate::logging;
+use crate::network;
 use crate::options::StartOptions;
 use crate::presence::{Presence, Sockets};
 use crate::random::random;
@@ -316,9 +317,11 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
-    let membership = membership(&options, token.as_ref(), &settings, &mut identity, state_dir).await?;
+    // What is wrong with these shows before the token, which may serve only once, is used.
     let network = reach::wishes(&options, &settings.network);
     let (port, listeners, bound) = TcpPort::open(&options, &network)?;
+    let addresses = reach::addresses(&options, &network, bound)?;
+    let membership = membership(&options, token.as_ref(), &settings, &mut identity, state_dir).await?;
     // A daemon that does not need its port closes it once it has joined.
     let listen = bound.filter(|_| options.listen.is_some()).map(|at| at.to_string()).unwrap_or_default();
     let callers = Callers { serves_all: membership.serves_all(|| head_serves_all(&options)) };
@@ -334,7 +337,9 @@ async fn serve(
         state_dir.forget_kept();
     }
     let mut inventory = inventory::measure(options.slots);
-    reach::describe(&mut inventory, &options, &network, bound)?;
+    inventory.addresses = addresses;
+    inventory.machine = network::machine();
+    inventory.port_range = network.port_range.to_string();
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
     state_dir.write_inventory(&inventory)?;
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));

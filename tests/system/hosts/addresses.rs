@@ -104,15 +104,18 @@ fn a_node_that_advertises_a_wrong_address_says_so_and_serves() {
     let done = cluster.ctl("run -n 2 --host head:1,a:1 hostname").end();
     assert_eq!(sorted(&done.out()), ["a", "head"]);
     assert!(done.err().contains("node a is not reachable from the head"), "{}", done.err());
+    let token = cluster.token(&["--uses", "1"]);
     for (option, word, why) in [
         ("--interface", "ib0", "--interface ib0: no interface has this name"),
         ("--advertise", "127.0.0.1", "other machines cannot reach this address"),
     ] {
-        let token = cluster.token(&["--uses", "1"]);
         let start = ["start", "--join", "head:7817", "--token", &token, option, word];
         let refused = cluster.host("b").call("rsd").args(start).end();
         assert!(refused.err().contains(why), "{}", refused.err());
     }
+    // The mistakes have not used up the token.
+    cluster.start_daemon("b", &["--join", "head:7817", "--token", &token]);
+    cluster.until_up(3);
 }
 
 /// Forwards connections from port 7817 of this host's loopback to another host, as `ssh -L` does.
@@ -208,8 +211,9 @@ fn a_node_behind_a_router_is_no_parent() {
 fn ports_come_from_the_range_until_it_is_used_up() {
     let Some(network) = Plan::of(&NAMES).start() else { return };
     let cluster = Cluster::on(network, &NAMES, 8, "[network]\nport_range = \"7100-7102\"\n");
-    let sockets = ["run", "-n", "4", "--host", "a:2,b:2", "--label", "sh", "-c", "ss -Htln | grep -c ':710'; sleep 1"];
-    let seen = cluster.rsctl(sockets).ok();
+    // A rank may run before the port of the other is open, and must not end before the other has looked.
+    let look = "for i in $(seq 200); do n=$(ss -Htln | grep -c ':710'); [ $n = 2 ] && break; sleep 0.02; done; echo $n; sleep 2";
+    let seen = cluster.rsctl(["run", "-n", "4", "--host", "a:2,b:2", "--label", "sh", "-c", look]).ok();
     assert!(seen.lines().all(|line| line.ends_with(" 2")), "{seen}");
     let refused = cluster.rsctl(["run", "-n", "8", "--host", "a:4,b:4", "sleep", "5"]).end();
     assert!(
