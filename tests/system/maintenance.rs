@@ -16,6 +16,7 @@ fn a_drained_node_runs_no_new_ranks_until_it_is_resumed() {
     let late = dvm.ctl("node drain node1 --wait --timeout 300ms").fails(124);
     assert!(late.contains("node1 still runs 2 ranks; it stays drained"), "{late}");
     assert!(dvm.ctl("nodes").ok().contains("up, drained"));
+    assert_eq!(dvm.ctl("waits").ok(), "drain of node node1: 2 ranks of job 1 still run there\n");
 
     // It survives restarts of the node and of the head; the job goes on over the first.
     dvm.kill(1);

@@ -26,6 +26,16 @@ pub(crate) fn text(wait: &Wait) -> String {
         }
         Some(What::Node(name)) if wait.left_ms.is_some() => format!("node {name}: its link is cut"),
         Some(What::Node(name)) => format!("node {name}: its daemon does not answer"),
+        Some(What::Drain(name)) => {
+            let jobs: Vec<String> = wait.jobs.iter().map(u64::to_string).collect();
+            let of = if jobs.is_empty() {
+                String::new()
+            } else {
+                format!(" of {} {}", plural(jobs.len() as u32, "job"), jobs.join(", "))
+            };
+            let verb = if *want == 1 { "runs" } else { "run" };
+            format!("drain of node {name}: {want} {}{of} still {verb} there", plural(*want, "rank"))
+        }
         None => format!("job {job} waits for something that this version of rsctl does not know"),
     }
 }
@@ -161,6 +171,10 @@ mod tests {
         assert_eq!(text(&wait(What::Group("actors".into()))), "group actors: 1 of 2 members");
         assert_eq!(text(&wait(What::KvGet("id".into()))), "value \"id\" of job 7: 2 requests wait for it");
         assert_eq!(text(&wait(What::Node("n3".into()))), "node n3: its link is cut");
+        let drain = Wait { jobs: vec![4, 7], want: 3, ..wait(What::Drain("n3".into())) };
+        assert_eq!(text(&drain), "drain of node n3: 3 ranks of jobs 4, 7 still run there");
+        let of_others = Wait { want: 1, ..wait(What::Drain("n3".into())) };
+        assert_eq!(text(&of_others), "drain of node n3: 1 rank still runs there");
         assert_eq!(times(&wait(What::Node("n3".into()))), "; for 5.2s, at most 0.8s more");
         assert_eq!(times(&Wait::default()), "");
     }

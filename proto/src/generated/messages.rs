@@ -892,7 +892,10 @@ pub struct Wait {
     pub node_ids: ::prost::alloc::vec::Vec<u32>,
     #[prost(string, repeated, tag = "10")]
     pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27")]
+    /// Of a drained node: the jobs with ranks there that the caller may see.
+    #[prost(uint64, repeated, tag = "11")]
+    pub jobs: ::prost::alloc::vec::Vec<u64>,
+    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27, 28")]
     pub what: ::core::option::Option<wait::What>,
 }
 /// Nested message and enum types in `Wait`.
@@ -923,6 +926,9 @@ pub mod wait {
         /// The link to this node is cut.
         #[prost(string, tag = "27")]
         Node(::prost::alloc::string::String),
+        /// This node is drained, and `want` ranks still run there.
+        #[prost(string, tag = "28")]
+        Drain(::prost::alloc::string::String),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

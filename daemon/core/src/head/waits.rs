@@ -111,6 +111,8 @@ impl Head {
             let lobbies = self.lobbies.seen(|realm| !self.serves_all || request.caller.may_use(realm));
             waits.extend(lobbies.flat_map(|(_, lobby)| lobby.waits(now.mono)));
             concerned.extend(self.nodes.all().map(|node| node.info.node));
+            let drained = self.nodes.all().filter(|node| node.is_drained).map(|node| node.info.node);
+            waits.extend(drained.filter_map(|node| self.wait_for_drain(request.caller, node)));
         }
         waits.extend(concerned.into_iter().filter_map(|node| self.wait_for_node(now, node, &silent)));
         waits
@@ -186,6 +188,16 @@ impl Head {
         wait.node_names = nodes.iter().map(|node| job.node_name(*node).to_owned()).collect();
         wait.node_ids = nodes.into_iter().collect();
         wait
+    }
+
+    /// Returns what a drained node still runs. A user sees how many ranks there are, and the jobs that are the user's own.
+    fn wait_for_drain(&self, caller: Caller, node: NodeId) -> Option<Wait> {
+        let jobs = self.jobs.on_nodes(&[node]);
+        let ranks = jobs.iter().filter_map(|job| self.jobs.get(*job)).map(|job| job.map.count_on(node));
+        let want = ranks.fold(0, u32::saturating_add);
+        let seen = jobs.iter().copied().filter(|job| self.may_see(caller, *job));
+        let what = Some(What::Drain(self.nodes.name(node)));
+        (want > 0).then(|| Wait { want, jobs: seen.collect(), what, ..Wait::default() })
     }
 
     fn wait_for_node(&self, now: Now, node: NodeId, silent: &BTreeSet<NodeId>) -> Option<Wait> {
