@@ -39,7 +39,7 @@ fn a_fence_names_the_rank_that_is_missing_and_run_reports_it_once() {
     let printed = dvm.ctl("waits last").ok();
     assert!(printed.starts_with(&format!("{text}; for ")), "{printed}");
 
-    let said = job.until_stderr(|err| err.contains("missing").then(|| err.to_owned()));
+    let said = job.until_stderr(|err| (err.contains("missing") && err.ends_with('\n')).then(|| err.to_owned()));
     assert_eq!(said, format!("rsctl: {text}\n"));
     std::thread::sleep(Duration::from_secs(6));
     dvm.file("gate", "");

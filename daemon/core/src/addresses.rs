@@ -248,6 +248,9 @@ pub(crate) fn is_out_of_reach(node: &NodeInfo) -> bool {
 
 /// Returns the interface that has this address; if none has it, that of the first address that has one. Empty: unknown.
 pub(crate) fn interface_of<'a>(inventory: &'a Inventory, host: &str) -> &'a str {
+    if host.is_empty() {
+        return ""; // the ranks of one node need no interface
+    }
     if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
         return "lo";
     }

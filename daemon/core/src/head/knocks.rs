@@ -15,8 +15,8 @@ use crate::between::{Order, Outputs};
 use crate::contract::LinkId;
 use crate::{NodeId, Now};
 
-/// How long a node may take to open a port. The joining daemons wait that long, so it is shorter than `link.dial_deadline`.
-const OPEN_DEADLINE: Duration = Duration::from_secs(2);
+/// How long a node may take to open a port. The joining daemons wait that long, so it is shorter than the deadline of their attempts.
+const OPEN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The daemons that wait for a parent.
 #[derive(Debug, Default)]

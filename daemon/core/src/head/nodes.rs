@@ -203,7 +203,7 @@ impl Nodes {
     }
 
     /// Returns the node nearest to the root that can take the joiner as a child, perhaps after it has opened a port. Leaves out the
-    /// `excluded` nodes, and those that were below the joiner by the last report. Cost: looks at every node.
+    /// `excluded` nodes, and those that were below them by the last report. Cost: looks at every node.
     pub(super) fn roomiest(&self, arity: usize, joiner: &NodeInfo, excluded: &[NodeId]) -> Option<&Node> {
         let mut children: HashMap<NodeId, usize> = HashMap::new();
         for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
@@ -216,7 +216,7 @@ impl Nodes {
             let id = node.info.node;
             let open = !node.is_away && may_be_parent_of(&node.info, machine_of(joiner));
             let room = children.get(&id).copied().unwrap_or(0) < arity;
-            id != HEAD && open && room && !excluded.contains(&id) && !way_up(id).any(|node| node == joiner.node)
+            id != HEAD && open && room && !way_up(id).any(|node| excluded.contains(&node))
         };
         self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
     }
