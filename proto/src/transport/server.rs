@@ -206,7 +206,12 @@ mod tests {
                 request = request.header(name, value);
             }
             let mut request = request.body(Body::empty()).unwrap();
-            request.extensions_mut().insert(Peer { who: Who::Local { uid: 0, pid: None }, from: None, is_over: false });
+            request.extensions_mut().insert(Peer {
+                who: Who::Local { uid: 0, pid: None },
+                from: None,
+                at: None,
+                is_over: false,
+            });
             let response = Services::default().call(request).await.unwrap();
             Status::from_header_map(response.headers()).unwrap().message().to_owned()
         };
