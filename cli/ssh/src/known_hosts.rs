@@ -96,8 +96,14 @@ impl Known {
 
     /// Returns the algorithms of the host's keys, which are to be requested first: another key would be unknown.
     pub(crate) fn algorithms(&self) -> Vec<Algorithm> {
-        let usable = self.entries.iter().filter(|entry| entry.marker == Marker::None);
-        usable.map(|entry| entry.key.algorithm()).collect()
+        self.keys().map(|entry| entry.key.algorithm()).collect()
+    }
+
+    /// Returns the lines with the host's keys: those for its port, else those without a port.
+    fn keys(&self) -> impl Iterator<Item = &Entry> {
+        let keys = || self.entries.iter().filter(|entry| entry.marker == Marker::None);
+        let has_exact = keys().any(|entry| entry.exact);
+        keys().filter(move |entry| entry.exact || !has_exact)
     }
 
     /// Returns what the lines say about a key that the host has shown.
@@ -107,10 +113,10 @@ impl Known {
         if let Some(entry) = of(Marker::Revoked).find(is_it) {
             return Standing::Revoked { line: entry.line.clone() };
         }
-        if of(Marker::None).any(|entry| is_it(&entry)) {
+        if self.keys().any(|entry| is_it(&entry)) {
             return Standing::Trusted;
         }
-        let mut others: Vec<&Entry> = of(Marker::None).filter(|entry| entry.exact).collect();
+        let mut others: Vec<&Entry> = self.keys().filter(|entry| entry.exact).collect();
         others.sort_by_key(|entry| entry.key.algorithm() != key.algorithm());
         match others.first() {
             Some(entry) => {
@@ -258,6 +264,14 @@ mod tests {
         assert_eq!(standing("a", 22, B), Standing::Changed { line: line(3), same_type: true });
         assert_eq!(standing("a", 2222, B), UNKNOWN, "another port is another host, whose key may differ");
         assert_eq!(standing("a", 22, EC), Standing::Changed { line: line(3), same_type: false });
+    }
+
+    #[test]
+    fn a_key_for_the_host_does_not_count_on_a_port_that_has_another_key() {
+        let known = known(&format!("a {A}\na {EC}\n[a]:2222 {B}\n"), "a", 2222);
+        assert_eq!(known.standing(&key(B)), Standing::Trusted);
+        assert_eq!(known.standing(&key(A)), Standing::Changed { line: line(3), same_type: true });
+        assert_eq!(known.algorithms(), [key(B).algorithm()]);
     }
 
     #[test]
