@@ -116,17 +116,15 @@ impl Network {
     }
 
     async fn connect_by(&self, settings: Settings, route: &[Settings]) -> Result<Connection, SshError> {
-        let mut pauses = PAUSES.into_iter();
-        let mut asked = false;
+        let mut retries = Retries::default();
         loop {
+            let mut asked = false;
             let error = match Box::pin(self.attempt(&settings, route, &mut asked)).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
             match error {
-                // The server's patience ended while the user typed a passphrase, which is known now.
-                SshError::Closed { .. } if std::mem::take(&mut asked) => {}
-                SshError::Closed { .. } => match pauses.next() {
+                SshError::Closed { .. } => match retries.next(asked) {
                     Some(pause) => sleep(pause).await,
                     None => return Err(error),
                 },
@@ -218,6 +216,30 @@ impl Network {
     }
 }
 
+/// The attempts that are left for a host that closes the connection.
+struct Retries {
+    pauses: std::array::IntoIter<Duration, { PAUSES.len() }>,
+    /// Whether the user has not been waited for yet.
+    is_free: bool,
+}
+
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries { pauses: PAUSES.into_iter(), is_free: true }
+    }
+}
+
+impl Retries {
+    /// Returns the pause before the next attempt; None: there is none. `asked`: a key has been unlocked, which the server may not
+    /// have waited for. The next attempt has the key at once, so this counts only the first time.
+    fn next(&mut self, asked: bool) -> Option<Duration> {
+        match asked && std::mem::take(&mut self.is_free) {
+            true => Some(Duration::ZERO),
+            false => self.pauses.next(),
+        }
+    }
+}
+
 impl Settings {
     fn same_place(&self, other: &Settings) -> bool {
         (&self.host_name, self.port, &self.user) == (&other.host_name, other.port, &other.user)
@@ -274,15 +296,41 @@ async fn dial(settings: &Settings, deadline: Duration) -> Result<TcpStream, SshE
 
 fn by_command(command: &str) -> Result<(Box<dyn Stream>, Carrier), SshError> {
     let failed = |why: String| SshError::ProxyCommand { command: command.to_owned(), why };
-    let child = Command::new("/bin/sh")
-        .args(["-c", &format!("exec {command}")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn();
-    let mut child = child.map_err(|error| failed(error.to_string()))?;
+    let mut child = proxy(command).spawn().map_err(|error| failed(error.to_string()))?;
     match (child.stdout.take(), child.stdin.take()) {
         (Some(stdout), Some(stdin)) => Ok((Box::new(tokio::io::join(stdout, stdin)), Carrier::Command(child))),
         _ => Err(failed("it has no pipes".into())),
+    }
+}
+
+/// Ctrl-C reaches only this program, which needs the connection to stop what it has started.
+fn proxy(command: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell.process_group(0).kill_on_drop(true);
+    shell
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::{Pid, getpgid};
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_always_closes_the_connection_is_given_up() {
+        for asked in [false, true] {
+            let mut retries = Retries::default();
+            let pauses: Vec<Duration> = std::iter::from_fn(|| retries.next(asked)).take(10).collect();
+            let free = asked.then_some(Duration::ZERO);
+            assert_eq!(pauses, free.into_iter().chain(PAUSES).collect::<Vec<_>>(), "asked: {asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_command_is_in_a_process_group_of_its_own() {
+        let child = proxy("cat").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().unwrap().try_into().unwrap());
+        assert_eq!(getpgid(Some(pid)), Ok(pid));
     }
 }
