@@ -15,6 +15,9 @@ use crate::error::SshError;
 use crate::keys::{self, KeyFile, Keys};
 use crate::session::Watcher;
 
+/// How long the agent may take to sign: the user may have to confirm the use of the key, or to touch a token.
+const AGENT: Duration = Duration::from_secs(120);
+
 /// One attempt to be admitted.
 pub(crate) struct Login<'a> {
     settings: &'a Settings,
@@ -103,17 +106,20 @@ impl<'a> Login<'a> {
         for identity in identities {
             let (user, key) = (self.settings.user.clone(), identity.public_key().into_owned());
             let Some(hash) = self.hash_for(&key).await? else { continue };
-            // The user may have to confirm the use of the key, or to touch a token.
-            let offered = match &identity {
-                AgentIdentity::PublicKey { .. } => {
-                    self.handle.authenticate_publickey_with(user, key.clone(), hash, &mut agent).await
-                }
-                AgentIdentity::Certificate { certificate, .. } => {
-                    self.handle.authenticate_certificate_with(user, certificate.clone(), hash, &mut agent).await
+            let name = format!("the agent's {} ({})", keys::shown(&key), identity.comment());
+            let offer = async {
+                match &identity {
+                    AgentIdentity::PublicKey { .. } => {
+                        self.handle.authenticate_publickey_with(user, key, hash, &mut agent).await
+                    }
+                    AgentIdentity::Certificate { certificate, .. } => {
+                        self.handle.authenticate_certificate_with(user, certificate.clone(), hash, &mut agent).await
+                    }
                 }
             };
-            let name = format!("the agent's {} ({})", keys::shown(&key), identity.comment());
-            match offered {
+            // The connection waits for a signature that may still come, so no other key can be offered on it.
+            let slow = |_| SshError::TimedOut { doing: format!("authentication with {name}"), after: AGENT };
+            match timeout(AGENT, offer).await.map_err(slow)? {
                 Ok(result) => {
                     if self.counts(result, &name)? {
                         return Ok(true);
