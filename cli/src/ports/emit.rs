@@ -5,11 +5,11 @@ use std::fmt::{Display, Write};
 
 use rsd_proto::v1::NodeInfo;
 
-use super::{Ports, Purpose, Rule, hosts, numeric};
+use super::{Ports, Purpose, Rule, few, hosts, numeric};
 
 const NFTABLES_HEAD: &str = "\
 # Made by rsctl ports. Load it on every node: nft -f FILE
-# It accepts what the DVM needs, and drops other machines' connections to the ports of daemons below the head and of ranks. It opens
+# It accepts what the DVM needs, and drops other machines' new connections to the ports of daemons below the head and of ranks. It opens
 # nothing that another table drops: there, add the same rules. The head's port stays open to all: it admits only certificates of
 # the DVM and join tokens.
 ";
@@ -28,9 +28,12 @@ pub(super) fn nftables(rules: &[Rule<'_>]) -> String {
     text.push_str(&set("nodes4", "ipv4_addr", &nodes4));
     text.push_str(&set("nodes6", "ipv6_addr", &nodes6));
     text.push_str(
-        "  chain input {\n    type filter hook input priority filter; policy accept;\n    iif \"lo\" accept\n",
+        "  chain input {\n    type filter hook input priority filter; policy accept;\n    ct state established,related accept\n    \
+         iif \"lo\" accept\n",
     );
     for rule in rules {
+        let hidden: Vec<String> =
+            rule.from.iter().filter(|node| is_hidden(node)).map(|node| node.name.clone()).collect();
         let ports = match rule.ports {
             Ports::One(_) | Ports::Range(..) => rule.ports.text(),
             // Nothing says which of these ports are those of ranks, so none can be dropped.
@@ -48,15 +51,30 @@ pub(super) fn nftables(rules: &[Rule<'_>]) -> String {
                     let _ = writeln!(text, "    {to} accept comment \"{}\"", rule.purpose.text());
                 }
                 (Purpose::Link | Purpose::Ranks, Ports::Any) => text.push_str(&from_nodes),
-                (Purpose::Link | Purpose::Ranks, Ports::One(_) | Ports::Range(..)) => {
+                (Purpose::Link | Purpose::Ranks, Ports::One(_) | Ports::Range(..)) if hidden.is_empty() => {
                     text.push_str(&from_nodes);
                     let _ = writeln!(text, "    {to} drop");
+                }
+                (Purpose::Link | Purpose::Ranks, Ports::One(_) | Ports::Range(..)) => {
+                    text.push_str(&from_nodes);
+                    let _ = writeln!(
+                        text,
+                        "    # Nothing is dropped at {to}: the address from which these nodes connect is unknown: {}",
+                        few(&hidden)
+                    );
                 }
             }
         }
     }
     text.push_str("  }\n}\n");
     text
+}
+
+/// Whether the connections of a node may come from an address that it does not have: that of a router. Such a node cannot be connected to,
+/// or has no numeric address.
+fn is_hidden(node: &NodeInfo) -> bool {
+    let (v4, v6) = numeric(&[node]);
+    node.reached.as_deref() == Some("") || (v4.is_empty() && v6.is_empty())
 }
 
 fn words<T: Display>(addresses: &BTreeSet<T>) -> Vec<String> {

@@ -68,7 +68,30 @@ fn the_ruleset_accepts_nodes_and_drops_others() {
 }
 
 #[test]
-fn nothing_is_dropped_where_the_kernel_chooses_the_ports() {
+fn nothing_is_dropped_where_a_node_comes_from_an_unknown_address() {
+    let mut nodes = tree();
+    // Behind a router that translates addresses: nobody can connect to it.
+    nodes[3].reached = Some(String::new());
+    let text = emit::nftables(&rules(&nodes));
+    assert!(!text.contains(" drop\n"), "{text}");
+    let note = "    # Nothing is dropped at ip daddr { 10.0.0.2 } tcp dport 7001: the address from which these nodes connect is unknown: node3";
+    assert!(text.lines().any(|line| line == note), "{text}");
+    assert!(text.contains("tcp dport 7001 ip saddr @nodes4 accept"), "the others are accepted: {text}");
+    nodes[3].reached = None;
+    nodes[3].inventory.as_mut().unwrap().addresses.retain(|address| address.host == "node3.example.org");
+    assert!(!emit::nftables(&rules(&nodes)).contains(" drop\n"), "a name is no address");
+}
+
+#[test]
+fn connections_that_exist_are_not_cut() {
+    let nodes = tree();
+    let text = emit::nftables(&rules(&nodes));
+    let first = text.lines().skip_while(|line| !line.contains("policy accept")).nth(1);
+    assert_eq!(first, Some("    ct state established,related accept"));
+}
+
+#[test]
+fn nothing_is_dropped_where_the_kernel_the_kernel_chooses_the_ports() {
     let mut nodes = tree();
     nodes.iter_mut().for_each(|node| node.inventory.as_mut().unwrap().port_range.clear());
     let nftables = emit::nftables(&rules(&nodes));
