@@ -5,6 +5,7 @@
 //! - [`Dvm`]: daemons on this machine, and the check that they leave nothing behind.
 //! - [`hosts`]: hosts with networks between them, made of namespaces, and daemons on them.
 //! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and after it has exited.
+//! - [`write_program`], [`copy_program`]: programs that a test writes.
 //! - [`Mpi`], [`plain`], [`python`]: compiled test programs.
 //! - [`Hosts`]: ssh servers on this machine.
 //! - [`built`]: the programs under test, checked to be up to date.
@@ -13,6 +14,7 @@
 pub mod built;
 mod call;
 mod dvm;
+mod executable;
 pub mod hosts;
 mod leftovers;
 mod prefix;
@@ -23,6 +25,7 @@ mod watched;
 
 pub use call::{Call, Ended, Running};
 pub use dvm::{Dvm, Options, state_dir};
+pub use executable::{copy_program, write_program};
 pub use programs::{Mpi, client, hydra, intel, mpi4py_for_the_abi, plain, python};
 pub use sshd::{Hosts, SshHost};
 pub use watched::eventually;

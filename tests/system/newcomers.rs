@@ -1,12 +1,11 @@
 //! Common mistakes of new users, and unusual environments.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
-use rsd_tests::{Dvm, Mpi, Options, built, client, eventually, python};
+use rsd_tests::{Dvm, Mpi, Options, built, client, eventually, python, write_program};
 use serde_json::{Value, json};
 
 fn no_daemon() -> Dvm {
@@ -86,9 +85,9 @@ fn a_script_with_windows_line_ends_is_reported() {
     for (line, interpreter) in
         [("/bin/sh", "/bin/sh"), ("/usr/bin/no-such", "/usr/bin/no-such"), ("/usr/bin/env python3", "python3")]
     {
-        let script = dvm.file("job.sh", format!("#!{line}\r\necho hello\r\n"));
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
-        let said = dvm.rsctl(["run", "-n", "1", &script]).fails(247);
+        let script = dvm.scratch().join("job.sh");
+        write_program(&script, format!("#!{line}\r\necho hello\r\n"));
+        let said = dvm.rsctl(["run", "-n", "1", &script.display().to_string()]).fails(247);
         assert!(said.contains(r"its first line ends in \r\n"), "{said}");
         assert!(said.contains(&format!(r"`{interpreter}\r`")) && said.contains(r"sed -i 's/\r$//'"), "{said}");
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Uid, gethostname};
-use rsd_tests::{Call, Dvm, Options, built, eventually};
+use rsd_tests::{Call, Dvm, Options, built, copy_program, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 /// The uid of `nobody`.
@@ -82,7 +82,7 @@ impl User {
             chown(&path, Some(UID), Some(UID)).expect("root may change owners");
         }
         for program in [built::rsd(), built::rsctl()] {
-            fs::copy(program, dir.join(program.file_name().expect("a program has a name"))).expect("/tmp is writable");
+            copy_program(program, dir.join(program.file_name().expect("a program has a name")));
         }
         Some(User { dir })
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
-use rsd_tests::{Call, Dvm, Mpi, Options, built, client, plain};
+use rsd_tests::{Call, Dvm, Mpi, Options, built, client, copy_program, plain};
 
 use crate::groups::{all_ok, hello_lines, member, until_waiting};
 
@@ -39,8 +39,7 @@ impl Stranger {
     /// A copy of a file that belongs to the other user.
     fn copy(&self, file: impl AsRef<Path>) -> PathBuf {
         let copy = self.dir.join(file.as_ref().file_name().expect("the path names a file"));
-        fs::copy(file, &copy).expect("/tmp is writable");
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
+        copy_program(file, &copy);
         copy
     }
 

@@ -117,9 +117,8 @@ fn an_inner_daemon_that_is_stopped_hands_its_children_over() {
     let settings = Settings::new("stopped", "[tree]\narity = 2\n");
     let dvm = settings.dvm(7);
     let jobs = Jobs::start(&dvm);
-    let start = Instant::now();
+    // That it does not wait for a deadline is tested with the simulation's clock.
     dvm.call(built::rsd()).args(["stop", "--dvm", "node1"]).ok();
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     until_moved(&dvm);
     assert_eq!(place(&dvm, "node1"), None, "it has left");
     jobs.end(&dvm);
@@ -211,9 +210,7 @@ fn a_daemon_that_joins_itself_ends_with_a_sentence() {
         let said = start(&listen, &join).fails(240);
         assert!(said.contains("this daemon itself would listen there"), "{said}");
     }
-    let begun = Instant::now();
     let said = start(&own, &proxy(own.clone())).fails(242);
     assert!(said.contains("is this daemon itself"), "{said}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     dvm.restart(1);
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Uid, User};
-use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, eventually};
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, copy_program, eventually};
 use serde_json::Value;
 
 const WITHIN: Duration = Duration::from_secs(20);
@@ -46,9 +46,7 @@ impl Shared {
 
     fn copy(&self, file: impl AsRef<Path>) -> PathBuf {
         let copy = self.bin.join(file.as_ref().file_name().expect("the path names a file"));
-        // By another process: one that another test forks here meanwhile would have it open for writing, and it could not run.
-        Call::new("cp").args([file.as_ref(), &copy]).ok();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("the file is root's");
+        copy_program(file, &copy);
         copy
     }
 

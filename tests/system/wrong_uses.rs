@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use rsd_proto::transport::exit_code;
 use rsd_proto::v1::StatusRequest;
-use rsd_tests::{Call, Dvm, Mpi, Options, built, eventually};
+use rsd_tests::{Call, Dvm, Mpi, Options, built, copy_program, eventually};
 
 /// Checks that the message contains each of the words.
 #[track_caller]
@@ -244,10 +244,8 @@ fn another_users_daemon_is_refused() {
     let open = std::path::PathBuf::from(format!("{}-open", dvm.scratch().display()).replace("/scratch", ""));
     fs::create_dir(&open).expect("/tmp is writable");
     let rsctl = open.join("rsctl");
-    fs::copy(built::rsctl(), &rsctl).expect("/tmp is writable");
-    for path in [&open, &rsctl] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
-    }
+    copy_program(built::rsctl(), &rsctl);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("the directory belongs to this user");
     let socket_dir = dvm.runtime_dir(0);
     let ask = || {
         Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["ps", "--dvm"]).args([&socket_dir]).user(65_534)
