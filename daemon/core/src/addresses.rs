@@ -69,8 +69,8 @@ pub enum InvalidWish {
     /// Not a host.
     #[error("expected an IP address or a host name, without a port")]
     NotAHost,
-    /// Every machine uses this address for itself.
-    #[error("other machines cannot reach this address: every machine uses it for itself")]
+    /// Loopback, unspecified or multicast.
+    #[error("this is not the address of one machine (loopback, unspecified or multicast)")]
     Own,
     /// A link-local address.
     #[error("a link-local address is valid on one link only: advertise another address of this node")]

@@ -107,7 +107,7 @@ fn a_node_that_advertises_a_wrong_address_says_so_and_serves() {
     let token = cluster.token(&["--uses", "1"]);
     for (option, word, why) in [
         ("--interface", "ib0", "--interface ib0: no interface has this name"),
-        ("--advertise", "127.0.0.1", "other machines cannot reach this address"),
+        ("--advertise", "127.0.0.1", "this is not the address of one machine"),
     ] {
         let start = ["start", "--join", "head:7817", "--token", &token, option, word];
         let refused = cluster.host("b").call("rsd").args(start).end();
