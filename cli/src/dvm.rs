@@ -55,13 +55,34 @@ impl Dvm {
         self.option.as_deref().or(self.variable.as_deref())
     }
 
-    pub(crate) fn find(&self) -> Result<find::Daemon, FindError> {
-        let wish = match (&self.option, &self.variable) {
+    fn wish(&self) -> Option<Wish<'_>> {
+        match (&self.option, &self.variable) {
             (Some(word), _) => Some(Wish::Option(Path::new(word))),
             (None, Some(word)) => Some(Wish::Variable(Path::new(word))),
             (None, None) => None,
-        };
-        find::find_for(&self.base, self.system, wish)
+        }
+    }
+
+    pub(crate) fn find(&self) -> Result<find::Daemon, FindError> {
+        find::find_for(&self.base, self.system, self.wish())
+    }
+
+    /// As [`Dvm::find`], without root's daemons that serve all users.
+    pub(crate) fn find_own(&self) -> Result<find::Daemon, FindError> {
+        find::find(&self.base, self.wish())
+    }
+
+    /// Whether `--dvm NAME` means a daemon of root that serves all users: this user has none of this name.
+    pub(crate) fn is_of_root(&self, name: &str) -> bool {
+        let wish = || Some(Wish::Option(Path::new(name)));
+        let system = self.system.filter(|system| *system != self.base);
+        find::find(&self.base, wish()).is_err() && system.is_some_and(|system| find::find(system, wish()).is_ok())
+    }
+
+    /// The DVMs below these directories.
+    #[cfg(test)]
+    pub(crate) fn below(base: PathBuf, system: &'static Path) -> Dvm {
+        Dvm { base, system: Some(system), option: None, variable: None, quiet: true }
     }
 
     pub(crate) async fn client(&self) -> Result<Client, Failure> {

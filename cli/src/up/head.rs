@@ -13,7 +13,7 @@ use super::place::{Place, Why};
 use super::push::Programs;
 use super::record::{HeadRecord, HostRecord};
 use super::report::{Board, Phase};
-use super::targets::{Host, is_here};
+use super::targets::{Host, is_here, leads_here};
 use super::wished_name;
 use crate::dvm::Dvm;
 use crate::exit::Failure;
@@ -49,21 +49,35 @@ impl Plan {
     /// Decides what is the head, and which of the hosts are nodes.
     pub(crate) fn new(up: &Up, dvm: &Dvm, hosts: Vec<Host>, own_name: &str) -> Result<Plan, Failure> {
         let wished = wished_name(dvm)?;
-        let elsewhere = up.head.as_deref().filter(|name| !is_here(name, own_name));
+        let is_here = |name: &str| is_here(name, own_name, leads_here);
+        let elsewhere = up.head.as_deref().filter(|name| !is_here(name));
         let is_head = |host: &Host| match elsewhere {
             Some(name) => host.name.eq_ignore_ascii_case(name),
-            None => is_here(&host.name, own_name),
+            // With an account or a port, ssh may lead to another place.
+            None => host.user.is_none() && host.port.is_none() && is_here(&host.name),
         };
         let (listed, nodes): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(is_head);
+        if let [one, other, ..] = &listed[..] {
+            return Err(Failure::usage(format!(
+                "{} and {} both mean this machine: name it once",
+                one.name, other.name
+            )));
+        }
         // A head that the list does not name only coordinates.
         let slots = listed.first().map_or(Some(0), |host| host.slots);
         let Some(name) = elsewhere else {
-            let (daemon, named) = match (dvm.find(), wished) {
+            let (daemon, named) = match (dvm.find_own(), wished) {
                 (Ok(daemon), _) => (daemon.name().to_owned(), true),
                 (Err(FindError::NoneRuns { .. } | FindError::NotRunning { .. }), Some(name)) => (name, true),
                 (Err(FindError::NoneRuns { .. }), None) => ("default".to_owned(), false),
                 (Err(error), _) => return Err(error.into()),
             };
+            if dvm.is_of_root(&daemon) {
+                let text = format!("a DVM {daemon} that serves all users runs here, and only root adds hosts to it");
+                return Err(
+                    Failure::new(exit::NOT_PERMITTED, text).hint("to start one of your own: rsctl --dvm NAME up …")
+                );
+            }
             return Ok(Plan { daemon, named, host: None, slots, nodes });
         };
         let parse = || {
@@ -214,5 +228,82 @@ impl Head {
             daemon: Some(self.daemon.clone()),
             started: self.started,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::PathBuf;
+
+    use clap::Parser;
+
+    use super::super::targets;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        up: Up,
+    }
+
+    fn plan(dvm: &Dvm, words: &[&str]) -> Result<Plan, Failure> {
+        let Line { up } = Line::parse_from([&["up"], words].concat());
+        Plan::new(&up, dvm, targets::hosts(&up)?, "desk")
+    }
+
+    /// Directories for a user's daemons and for root's, removed at the end.
+    struct Bases(PathBuf);
+
+    impl Bases {
+        fn new(name: &str) -> Bases {
+            let dir = std::env::temp_dir().join(format!("rsd-up-{}-{name}", std::process::id()));
+            fs::create_dir_all(dir.join("own")).unwrap();
+            Bases(dir)
+        }
+
+        fn dvm(&self) -> Dvm {
+            Dvm::below(self.0.join("own"), Box::leak(self.0.join("system").into_boxed_path()))
+        }
+
+        /// A daemon that runs as long as its lock is held.
+        fn daemon(&self, at: &str, name: &str) -> File {
+            let dir = self.0.join(at).join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("daemon.json"), format!(r#"{{"name":"{name}","dvm":"{at}","head":true}}"#)).unwrap();
+            let lock = File::create(dir.join("rsd.lock")).unwrap();
+            lock.try_lock().unwrap();
+            lock
+        }
+    }
+
+    impl Drop for Bases {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_dvm_of_root_is_not_taken_as_the_head() {
+        let bases = Bases::new("root");
+        let _lock = bases.daemon("system", "default");
+        let Err(failure) = plan(&bases.dvm(), &["--host", "a"]) else { panic!("only root adds hosts to it") };
+        assert_eq!(failure.code, exit::NOT_PERMITTED);
+        assert!(failure.hint.contains("--dvm NAME"), "{failure}");
+        let _own = bases.daemon("own", "mine");
+        let plan = plan(&bases.dvm(), &["--host", "a"]).unwrap();
+        assert_eq!((plan.daemon.as_str(), plan.named), ("mine", true));
+    }
+
+    #[test]
+    fn an_account_or_a_port_means_another_place_and_two_names_of_this_machine_are_refused() {
+        let bases = Bases::new("names");
+        let dvm = bases.dvm();
+        let here = plan(&dvm, &["--host", "desk:3,a"]).unwrap();
+        assert_eq!((here.slots, here.nodes.len()), (Some(3), 1));
+        let there = plan(&dvm, &["--host", "me@localhost,a"]).unwrap();
+        assert_eq!((there.slots, there.nodes.len()), (Some(0), 2));
+        let Err(failure) = plan(&dvm, &["--host", "localhost:2,desk:3"]) else { panic!("the slots are ambiguous") };
+        assert!(failure.text.contains("localhost and desk both mean this machine"), "{failure}");
     }
 }

@@ -1,6 +1,7 @@
 //! Which hosts the user named, and with how many slots.
 
 use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
 use rsd_config::host::{HostEntry, HostRef, Slots};
 use rsd_config::{dvm_name, hostfile, hostlist};
@@ -100,13 +101,19 @@ fn of_entries(entries: &[HostEntry]) -> Result<Vec<Host>, Failure> {
     Ok(hosts.into_iter().map(whole).collect())
 }
 
-/// Returns whether a name means this machine.
-pub(crate) fn is_here(name: &str, own: &str) -> bool {
+/// Returns whether a name means this machine. `leads_here`: whether a name with a domain has an address of this machine: the same short
+/// name in another domain may be another machine.
+pub(crate) fn is_here(name: &str, own: &str, leads_here: impl Fn(&str) -> bool) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let is_own = |name: &str| {
-        name.eq_ignore_ascii_case(own) || (short(name) == short(own) && !(name.contains('.') && own.contains('.')))
-    };
-    matches!(name, "localhost" | "127.0.0.1" | "::1") || is_own(name)
+    let is_own = || short(name) == short(own) && (!name.contains('.') || leads_here(name));
+    matches!(name, "localhost" | "127.0.0.1" | "::1") || name.eq_ignore_ascii_case(own) || is_own()
+}
+
+/// Whether a name has an address of this machine.
+pub(crate) fn leads_here(name: &str) -> bool {
+    // The kernel binds a socket only to an address of this machine.
+    let is_own = |at: SocketAddr| UdpSocket::bind((at.ip(), 0)).is_ok();
+    (name, 0).to_socket_addrs().is_ok_and(|mut addresses| addresses.any(is_own))
 }
 
 #[cfg(test)]
@@ -142,12 +149,15 @@ mod tests {
 
     #[test]
     fn this_machine_has_several_names() {
-        for name in ["localhost", "desk", "Desk", "desk.site"] {
-            assert!(is_here(name, "desk.site"), "{name}");
+        let leads_here = |name: &str| name == "desk.alias";
+        for name in ["localhost", "desk", "Desk", "desk.site", "Desk.site", "desk.alias"] {
+            assert!(is_here(name, "desk.site", leads_here), "{name}");
         }
-        assert!(is_here("desk.site", "desk"));
+        assert!(is_here("desk.alias", "desk", leads_here));
         for name in ["desk2", "desk.other", "other"] {
-            assert!(!is_here(name, "desk.site"), "{name}");
+            assert!(!is_here(name, "desk.site", leads_here), "{name}");
         }
+        assert!(!is_here("desk.site", "desk", leads_here), "it may be another machine");
+        assert!(super::leads_here("127.0.0.1") && !super::leads_here("192.0.2.1"));
     }
 }
