@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM while a job is followed.
+//! Ctrl-C and SIGTERM, while a job is followed or a DVM is started. One that comes between two waits counts for the next.
 
 use rsd_proto::transport::exit;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -41,6 +41,15 @@ impl Interrupts {
             Some(()) = self.int.recv() => self.stage.on_int(),
             Some(()) = self.term.recv() => self.stage.on_term(),
             else => std::future::pending().await,
+        }
+    }
+
+    /// Performs `work`. None: an interrupt has come first. The caller may go on with the work.
+    pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            _ = self.next() => None,
+            done = work => Some(done),
         }
     }
 
@@ -87,6 +96,17 @@ mod tests {
     fn the_first_interrupt_cancels_the_second_kills_the_third_exits() {
         let mut stage = Stage::default();
         assert_eq!([stage.on_int(), stage.on_int(), stage.on_int()], [Step::Cancel, Step::Kill, Step::Leave]);
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_before_the_work_counts() {
+        let mut interrupts = Interrupts::listen().unwrap();
+        assert_eq!(interrupts.unless(async { 1 }).await, Some(1));
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGINT).unwrap();
+        // The signal's handler wakes the runtime, which then tells the listener.
+        let patience = std::time::Duration::from_secs(20);
+        let work = tokio::time::sleep(patience);
+        assert_eq!(interrupts.unless(work).await, None);
     }
 
     #[test]

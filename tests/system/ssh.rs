@@ -1,5 +1,7 @@
 //! `rsctl up` and `rsctl down` over real ssh servers.
 
+mod ends;
+
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rsd_proto::transport::exit;
 use serde_json::Value;
 
-use super::place::{Place, Why, quoted, quoted_path};
+use super::place::{Place, Told, Why, quoted, quoted_path};
 
 /// What is on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +51,35 @@ pub(crate) enum Search {
     Pushed(String),
 }
 
+/// Prints the SHA-256 of its standard input, and more words.
+pub(crate) const SUM: &str = "if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi";
+
+impl Search {
+    /// The search for an rsd that was recorded by [`Search::word`], or by the path at which it was found.
+    fn of(word: &str) -> Search {
+        if word == "rsd" { Search::Usual } else { Search::At(word.to_owned()) }
+    }
+
+    /// Returns what is recorded before it is known where rsd is.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Search::Usual => "rsd".to_owned(),
+            Search::At(path) => path.clone(),
+            Search::Pushed(folder) => format!("{folder}/rsd"),
+        }
+    }
+
+    /// Returns the part of a script that sets `r` to the path of rsd, or to nothing.
+    fn script(&self) -> String {
+        match self {
+            Search::Usual => "r=$(command -v rsd 2>/dev/null); case $r in /*) ;; *) r=;; esac; \
+                 if [ -z \"$r\" ] && [ -x \"$HOME/.local/bin/rsd\" ]; then r=$HOME/.local/bin/rsd; fi"
+                .to_owned(),
+            Search::At(_) | Search::Pushed(_) => format!("r={}; [ -x \"$r\" ] || r=", quoted_path(&self.word())),
+        }
+    }
+}
+
 /// Returns what is on a host. `daemon`: the name of the daemon to look for; None: the only one that runs.
 pub(crate) async fn look(
     place: &Place,
@@ -57,25 +87,19 @@ pub(crate) async fn look(
     daemon: Option<&str>,
     deadline: Duration,
 ) -> Result<Found, Why> {
-    let find = match search {
-        Search::Usual => "r=$(command -v rsd 2>/dev/null); case $r in /*) ;; *) r=;; esac; \
-             if [ -z \"$r\" ] && [ -x \"$HOME/.local/bin/rsd\" ]; then r=$HOME/.local/bin/rsd; fi"
-            .to_owned(),
-        Search::At(path) => format!("r={}; [ -x \"$r\" ] || r=", quoted_path(path)),
-        Search::Pushed(folder) => {
-            let sum = "if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi";
-            format!(
-                "d={}; r=$d/rsd; for p in rsd rsctl; do if [ -f \"$d/$p\" ]; then echo \"sum-$p=$({{ {sum}; }} <\"$d/$p\" 2>/dev/null)\"; fi; \
-                 done; [ -x \"$r\" ] || r=",
-                quoted_path(folder)
-            )
-        }
+    let sums = match search {
+        Search::Usual | Search::At(_) => String::new(),
+        Search::Pushed(folder) => format!(
+            "d={}; for p in rsd rsctl; do if [ -f \"$d/$p\" ]; then echo \"sum-$p=$({{ {SUM}; }} <\"$d/$p\" 2>/dev/null)\"; fi; done; ",
+            quoted_path(folder)
+        ),
     };
-    let which = daemon.map_or(String::new(), |name| format!("--dvm {}", quoted(name)));
+    let find = search.script();
+    let which = which(daemon);
     let script = format!(
-        "{find}; echo \"machine=$(uname -s) $(uname -m)\"; echo \"connection=$SSH_CONNECTION\"; echo \"rsd=$r\"; if [ -n \"$r\" ]; then \
+        "{sums}{find}; echo \"machine=$(uname -s) $(uname -m)\"; echo \"connection=$SSH_CONNECTION\"; echo \"rsd=$r\"; if [ -n \"$r\" ]; then \
          if v=$(\"$r\" --version 2>&1); then echo \"version=$v\"; else echo \"broken=$v\"; fi; \
-         unset RSD_DVM; echo \"status=$(\"$r\" status {which} --json 2>/dev/null)\"; fi; echo end="
+         unset RSD_DVM; echo \"status=$(\"$r\" status{which} --json 2>/dev/null)\"; fi; echo end="
     );
     let told = place.run(&script, &[], deadline, "looking for rsd").await?;
     Ok(found(&told.ok("looking for rsd")?))
@@ -135,8 +159,16 @@ pub(crate) struct Start<'a> {
     pub(crate) join: Option<(&'a str, &'a str)>,
 }
 
+/// Why a daemon was not started.
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    pub(crate) why: Why,
+    /// Whether it may be running all the same: nothing says how `rsd start` has ended.
+    pub(crate) may_run: bool,
+}
+
 /// Starts a daemon and waits until it is ready, which for a node means that the head has admitted it.
-pub(crate) async fn start(place: &Place, start: &Start<'_>, deadline: Duration) -> Result<(), Why> {
+pub(crate) async fn start(place: &Place, start: &Start<'_>, deadline: Duration) -> Result<(), NotStarted> {
     let mut words = vec![quoted(start.rsd), "start".to_owned()];
     let mut option = |name: &str, value: &str| words.extend([name.to_owned(), quoted(value)]);
     if let Some(name) = start.name {
@@ -154,8 +186,11 @@ pub(crate) async fn start(place: &Place, start: &Start<'_>, deadline: Duration) 
         option("--token-file", "-");
         token = secret;
     }
-    let told = place.run(&format!("exec {}", words.join(" ")), &[token.as_bytes()], deadline, "starting rsd").await?;
-    told.ok("rsd start failed").map(drop)
+    let script = format!("exec {}", words.join(" "));
+    let told = place.run(&script, &[token.as_bytes()], deadline, "starting rsd").await;
+    let told = told.map_err(|why| NotStarted { why, may_run: true })?;
+    let may_run = told.status.is_none();
+    told.ok("rsd start failed").map(drop).map_err(|why| NotStarted { why, may_run })
 }
 
 /// Returns a new token of the DVM whose head has this name.
@@ -197,27 +232,19 @@ pub(crate) async fn revoke(
     place.run(&script, &[], deadline, "revoking the token").await?.ok("rsd token revoke failed").map(drop)
 }
 
-/// Stops a daemon of the DVM `dvm`. A daemon that has ended, or is of another DVM, is left alone. `told`: the head has told it to
-/// stop, so it gets the time for that.
-pub(crate) async fn stop(
-    place: &Place,
-    rsd: &str,
-    name: Option<&str>,
-    dvm: &str,
-    force: bool,
-    told: bool,
-    deadline: Duration,
-) -> Result<Stopped, Why> {
-    let rsd = quoted_path(rsd);
-    let (which, force) = (which(name), if force { " --force" } else { "" });
-    let status = format!("case $({rsd} status --json{which} 2>/dev/null) in *'\"dvm\":\"'{}'\"'*)", quoted(dvm));
-    let patience = if told { 50 } else { 0 };
-    let script = format!(
-        "unset RSD_DVM; i=0; while [ $i -lt {patience} ]; do {status} sleep 0.1; i=$((i+1));; *) break;; esac; done; \
-         {status} ;; *) echo gone; exit 0;; esac; exec {rsd} stop{force}{which}"
-    );
-    let told = place.run(&script, &[], deadline, "stopping rsd").await?.ok("rsd stop failed")?;
-    Ok(if told.trim() == "gone" { Stopped::Before } else { Stopped::Now })
+/// A daemon that is to be stopped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stop<'a> {
+    /// Where rsd was found, or how it is found ([`Search::word`]).
+    pub(crate) rsd: &'a str,
+    /// The daemon's name; None: the only one that runs.
+    pub(crate) name: Option<&'a str>,
+    /// Its DVM: a daemon of another one is left alone. None: a daemon of this name was just started.
+    pub(crate) dvm: Option<&'a str>,
+    /// Whether jobs are killed.
+    pub(crate) force: bool,
+    /// Whether the head has told it to stop, so that it gets the time for that.
+    pub(crate) told: bool,
 }
 
 /// When a daemon ended.
@@ -226,6 +253,65 @@ pub(crate) enum Stopped {
     Now,
     /// It was not running any more.
     Before,
+}
+
+/// Why a daemon was not stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotStopped {
+    /// It runs and refuses.
+    Refused(Why),
+    /// It may be running.
+    Unknown(Why),
+}
+
+impl NotStopped {
+    pub(crate) fn why(self) -> Why {
+        match self {
+            NotStopped::Refused(why) | NotStopped::Unknown(why) => why,
+        }
+    }
+}
+
+/// Written if no such daemon runs.
+const GONE: &str = "gone";
+/// Written before the output of `rsd stop`.
+const STOPPING: &str = "stopping";
+
+/// Stops a daemon.
+pub(crate) async fn stop(place: &Place, stop: &Stop<'_>, deadline: Duration) -> Result<Stopped, NotStopped> {
+    let told = place.run(&stop.script(), &[], deadline, "stopping rsd").await;
+    stopped(told.map_err(NotStopped::Unknown)?)
+}
+
+impl Stop<'_> {
+    /// Only the exit code of `rsd status` says that no daemon runs; any other failure says nothing about it.
+    fn script(&self) -> String {
+        let (which, force, none) = (which(self.name), if self.force { " --force" } else { "" }, exit::NO_DAEMON);
+        let find = Search::of(self.rsd).script();
+        let patience = if self.told { 50 } else { 0 };
+        let is_it = self.dvm.map_or("*".to_owned(), |dvm| format!("*'\"dvm\":\"'{}'\"'*", quoted(dvm)));
+        let gone = format!("{{ echo {GONE}; exit 0; }}");
+        let no_rsd = quoted(&format!("there is no rsd ({}), so nothing says whether a daemon runs", self.rsd));
+        format!(
+            "unset RSD_DVM; {find}; if [ -z \"$r\" ]; then echo {no_rsd} >&2; exit 1; fi; i=0; while :; do \
+             o=$(\"$r\" status --json{which} 2>&1); c=$?; \
+             case $c in 0) case $o in {is_it}) ;; *) {gone};; esac;; {none}) {gone};; esac; \
+             [ $i -lt {patience} ] || break; sleep 0.1; i=$((i+1)); done; \
+             if [ $c != 0 ]; then echo \"rsd status (exit code $c): $o\" >&2; exit 1; fi; \
+             echo {STOPPING}; \"$r\" stop{force}{which}; c=$?; if [ $c = {none} ]; then {gone}; fi; exit $c"
+        )
+    }
+}
+
+fn stopped(told: Told) -> Result<Stopped, NotStopped> {
+    let (status, is_asked) = (told.status, told.stdout.starts_with(STOPPING));
+    let refusals = [exit::USAGE, exit::NOT_PERMITTED].map(|code| Some(u32::from(code)));
+    match told.ok("rsd stop failed") {
+        Ok(text) if text.lines().any(|line| line == GONE) => Ok(Stopped::Before),
+        Ok(_) => Ok(Stopped::Now),
+        Err(why) if is_asked && refusals.contains(&status) => Err(NotStopped::Refused(why)),
+        Err(why) => Err(NotStopped::Unknown(why)),
+    }
 }
 
 fn which(name: Option<&str>) -> String {
@@ -247,5 +333,46 @@ mod tests {
         assert_eq!(found.sums, ["abc", ""]);
         let none = super::found("machine=Linux aarch64\nconnection=\nrsd=\nstatus=\n");
         assert_eq!((none.rsd, none.version, none.running, none.client), (None, None, None, None));
+    }
+
+    /// Stops a daemon with an `rsd` whose `status` and `stop` are these lines of shell; returns the outcome and `rsd`'s path.
+    async fn stop_with(name: &str, status: &str, stop: &str) -> Result<Stopped, NotStopped> {
+        let path = std::env::temp_dir().join(format!("rsd-stop-{}-{name}", std::process::id()));
+        let write = format!("cat >'{0}' && chmod 700 '{0}'", path.display());
+        let text = format!("#!/bin/sh\ncase $1 in status) {status};; stop) {stop};; esac\n");
+        // Another process writes it: a program that this one has open for writing while a test forks cannot be executed.
+        Place::Here.run(&write, &[text.as_bytes()], WITHIN, "writing").await.unwrap().ok("writing").unwrap();
+        let rsd = path.display().to_string();
+        let order = Stop { rsd: &rsd, name: Some("a b"), dvm: Some("d1"), force: false, told: false };
+        let outcome = super::stop(&Place::Here, &order, WITHIN).await;
+        std::fs::remove_file(path).unwrap();
+        outcome
+    }
+
+    const WITHIN: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn only_a_status_that_says_so_means_that_no_daemon_runs() {
+        let ours = "echo '{\"dvm\":\"d1\"}'";
+        let vectors = [
+            ("now", ours, "echo stopped", Ok(Stopped::Now)),
+            ("none", "exit 241", "exit 9", Ok(Stopped::Before)),
+            ("other", "echo '{\"dvm\":\"d2\"}'", "exit 9", Ok(Stopped::Before)),
+            ("meanwhile", ours, "exit 241", Ok(Stopped::Before)),
+            ("busy", ours, "exit 240", Err(true)),
+            ("denied", ours, "exit 245", Err(true)),
+            ("silent", ours, "exit 242", Err(false)),
+            ("unreachable", "exit 242", "exit 0", Err(false)),
+            ("settings", "exit 240", "exit 0", Err(false)),
+            ("broken", "exit 127", "exit 0", Err(false)),
+        ];
+        for (name, status, stop, expected) in vectors {
+            let outcome = stop_with(name, status, stop).await;
+            let outcome = outcome.map_err(|error| matches!(error, NotStopped::Refused(_)));
+            assert_eq!(outcome, expected, "{name}");
+        }
+        let order = Stop { rsd: "/no/such/rsd", name: None, dvm: None, force: false, told: false };
+        let missing = super::stop(&Place::Here, &order, WITHIN).await.unwrap_err().why();
+        assert!(missing.lines[0].contains("there is no rsd (/no/such/rsd)"), "{missing:?}");
     }
 }

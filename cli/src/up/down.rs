@@ -8,7 +8,7 @@ use rsd_ssh::Network;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::daemon::{self, Stopped};
+use super::daemon::{self, NotStopped, Stop, Stopped};
 use super::place::{Place, Why};
 use super::record::{HostRecord, NodeRecord, Record};
 use super::report::{Board, Phase, Verdict};
@@ -35,15 +35,16 @@ pub(crate) async fn down(dvm: &Dvm, options: Down, json: bool) -> Result<u8, Fai
         let stopping = stop_head(&record, &network, options.force, deadline);
         match board.shown(stopping, || network.asking()).await {
             Ok(stopped) => {
-                told = true;
+                // A head that was gone has told nothing to its nodes.
+                told = stopped == Stopped::Now;
                 board.end(0, Verdict::Done(word(stopped)));
             }
-            Err(Refusal::Refused(why)) => {
+            Err(NotStopped::Refused(why)) => {
                 let hint = "to kill running jobs: rsctl down --force";
                 let text = format!("the head refuses to stop: {}", why.lines.last().unwrap_or(&why.text));
                 return Err(Failure::new(exit::NOT_PERMITTED, text).hint(hint));
             }
-            Err(Refusal::Unreachable(why)) => board.end(0, Verdict::Failed(why)),
+            Err(NotStopped::Unknown(why)) => board.end(0, Verdict::Failed(why)),
         }
     }
 
@@ -113,13 +114,6 @@ fn recorded(wished: Option<String>) -> Result<Record, Failure> {
     Record::read(&name)?.ok_or_else(nothing)
 }
 
-/// Why the head was not stopped.
-enum Refusal {
-    /// It runs and does not want to.
-    Refused(Why),
-    Unreachable(Why),
-}
-
 async fn place_of(host: Option<&HostRecord>, network: &Network) -> Result<Place, Why> {
     match host {
         None => Ok(Place::Here),
@@ -127,10 +121,10 @@ async fn place_of(host: Option<&HostRecord>, network: &Network) -> Result<Place,
     }
 }
 
-async fn stop_head(record: &Record, network: &Network, force: bool, deadline: Duration) -> Result<Stopped, Refusal> {
-    let place = place_of(record.head.host.as_ref(), network).await.map_err(Refusal::Unreachable)?;
-    let (rsd, daemon) = (&record.head.rsd, record.head.daemon.as_deref());
-    daemon::stop(&place, rsd, daemon, &record.dvm, force, false, deadline).await.map_err(Refusal::Refused)
+async fn stop_head(record: &Record, network: &Network, force: bool, deadline: Duration) -> Result<Stopped, NotStopped> {
+    let place = place_of(record.head.host.as_ref(), network).await.map_err(NotStopped::Unknown)?;
+    let (rsd, name) = (record.head.rsd.as_str(), record.head.daemon.as_deref());
+    daemon::stop(&place, &Stop { rsd, name, dvm: Some(&record.dvm), force, told: false }, deadline).await
 }
 
 async fn stop_node(
@@ -142,6 +136,8 @@ async fn stop_node(
     deadline: Duration,
 ) -> Result<Stopped, Why> {
     let place = place_of(Some(&node.host), network).await?;
-    let stopped = daemon::stop(&place, &node.rsd, node.daemon.as_deref(), dvm, force || told, told, deadline).await?;
+    let (rsd, name) = (node.rsd.as_str(), node.daemon.as_deref());
+    let stop = Stop { rsd, name, dvm: Some(dvm), force: force || told, told };
+    let stopped = daemon::stop(&place, &stop, deadline).await.map_err(NotStopped::why)?;
     Ok(if told { Stopped::Now } else { stopped })
 }

@@ -8,7 +8,7 @@ use rsd_config::find::FindError;
 use rsd_proto::transport::exit;
 use rsd_ssh::Network;
 
-use super::daemon::{self, Found, Running, Search, Start, Token};
+use super::daemon::{self, Found, NotStarted, Running, Search, Start, Stop, Stopped, Token};
 use super::place::{Place, Why};
 use super::push::Programs;
 use super::record::{HeadRecord, HostRecord};
@@ -17,7 +17,9 @@ use super::targets::{Host, is_here, leads_here};
 use super::wished_name;
 use crate::dvm::Dvm;
 use crate::exit::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::up::Up;
+use crate::print::say;
 use crate::private;
 
 /// What is to be the head.
@@ -94,7 +96,33 @@ impl Plan {
     }
 }
 
-/// Makes sure that the head runs. `at`: its row.
+/// Why there is no head.
+#[derive(Debug)]
+pub(crate) enum NoHead {
+    /// The user has interrupted it.
+    Interrupted,
+    Failed(Why),
+}
+
+impl From<Why> for NoHead {
+    fn from(why: Why) -> NoHead {
+        NoHead::Failed(why)
+    }
+}
+
+/// Where the head is to run, and what is there.
+struct Site {
+    place: Place,
+    search: Search,
+    found: Found,
+    /// The path of rsd.
+    rsd: String,
+    /// The host's name for the network; None: this machine.
+    name: Option<String>,
+}
+
+/// Makes sure that the head runs. If it cannot be used or the user interrupts, a head that was started here is stopped again. `at`: its
+/// row.
 pub(crate) async fn ensure(
     plan: &Plan,
     up: &Up,
@@ -102,7 +130,50 @@ pub(crate) async fn ensure(
     programs: Option<&Programs>,
     board: &Board,
     at: usize,
-) -> Result<Head, Why> {
+    interrupts: &mut Interrupts,
+) -> Result<Head, NoHead> {
+    let looking = board.shown(site(plan, up, network, programs, board, at), || network.asking());
+    let Some(site) = interrupts.unless(looking).await else { return Err(NoHead::Interrupted) };
+    let Site { place, search, found, rsd, name } = site?;
+    board.phase(at, Phase::Starting);
+    let started = found.running.is_none();
+    let running = match found.running {
+        Some(running) => usable_head(running, &plan.daemon)?,
+        None => {
+            let start = Start {
+                rsd: &rsd,
+                name: plan.named.then_some(plan.daemon.as_str()),
+                slots: plan.slots,
+                listen: Some(up.listen.as_deref().unwrap_or(if up.via_ssh { "127.0.0.1:0" } else { "0.0.0.0:0" })),
+                join: None,
+            };
+            let starting = start_head(&place, &search, &plan.daemon, &start, up.ssh.timeout);
+            let starting = board.shown(starting, || network.asking());
+            match finished(starting, board, interrupts).await {
+                Ok(running) => running,
+                Err((no_head, may_run)) => {
+                    if may_run {
+                        stop_again(&place, &rsd, &plan.daemon, up.ssh.timeout).await;
+                    }
+                    return Err(no_head);
+                }
+            }
+        }
+    };
+    // Towards a host, this machine has the address from which ssh connects; only another head's addresses are the same for all.
+    let addresses = name.map_or_else(Vec::new, |name| [Some(name), found.server].into_iter().flatten().collect());
+    Ok(Head { place: Arc::new(place), rsd, daemon: plan.daemon.clone(), running, started, addresses })
+}
+
+/// Connects to the head's host, and finds rsd there or copies it.
+async fn site(
+    plan: &Plan,
+    up: &Up,
+    network: &Network,
+    programs: Option<&Programs>,
+    board: &Board,
+    at: usize,
+) -> Result<Site, Why> {
     let deadline = up.ssh.timeout;
     board.phase(at, Phase::Connecting);
     let (place, search, name) = match &plan.host {
@@ -125,39 +196,69 @@ pub(crate) async fn ensure(
             found = daemon::look(&place, &search, Some(&plan.daemon), deadline).await?;
         }
     }
-    let rsd = usable(&found)?;
-    board.phase(at, Phase::Starting);
-    let started = found.running.is_none();
-    if started {
-        let start = Start {
-            rsd: &rsd,
-            name: plan.named.then_some(plan.daemon.as_str()),
-            slots: plan.slots,
-            listen: Some(up.listen.as_deref().unwrap_or(if up.via_ssh { "127.0.0.1:0" } else { "0.0.0.0:0" })),
-            join: None,
-        };
-        daemon::start(&place, &start, deadline).await?;
-        found = daemon::look(&place, &search, Some(&plan.daemon), deadline).await?;
+    let rsd = usable(&found, &search)?;
+    Ok(Site { place, search, found, rsd, name })
+}
+
+/// Starts a head. Err: why not, and whether it may be running all the same.
+async fn start_head(
+    place: &Place,
+    search: &Search,
+    daemon: &str,
+    start: &Start<'_>,
+    deadline: Duration,
+) -> Result<Running, (Why, bool)> {
+    daemon::start(place, start, deadline).await.map_err(|NotStarted { why, may_run }| (why, may_run))?;
+    let may_run = |why| (why, true);
+    let found = daemon::look(place, search, Some(daemon), deadline).await.map_err(may_run)?;
+    let ended = || (Why::new("the head ended as soon as it was ready: see its log"), false);
+    usable_head(found.running.ok_or_else(ended)?, daemon).map_err(may_run)
+}
+
+/// Waits until the head has been started, also after an interrupt: a daemon that is not ready yet cannot be stopped. A second interrupt
+/// ends the wait.
+async fn finished(
+    starting: impl Future<Output = Result<Running, (Why, bool)>>,
+    board: &Board,
+    interrupts: &mut Interrupts,
+) -> Result<Running, (NoHead, bool)> {
+    tokio::pin!(starting);
+    if let Some(done) = interrupts.unless(&mut starting).await {
+        return done.map_err(|(why, may_run)| (NoHead::Failed(why), may_run));
     }
-    let running =
-        found.running.clone().ok_or_else(|| Why::new("the head ended as soon as it was ready: see its log"))?;
+    board.note("interrupted: stopping the head as soon as it is ready");
+    let may_run = match interrupts.unless(starting).await {
+        Some(Err((_, may_run))) => may_run,
+        Some(Ok(_)) | None => true,
+    };
+    Err((NoHead::Interrupted, may_run))
+}
+
+/// Stops a head that was just started, or may be starting yet.
+async fn stop_again(place: &Place, rsd: &str, daemon: &str, deadline: Duration) {
+    let stop = Stop { rsd, name: Some(daemon), dvm: None, force: true, told: false };
+    let why = match daemon::stop(place, &stop, deadline).await {
+        Ok(Stopped::Now) => return,
+        Ok(Stopped::Before) => "nothing says how rsd start has ended".to_owned(),
+        Err(error) => error.why().text,
+    };
+    say(&format!("a head may be running or starting (to stop it, on its machine: rsd stop --dvm {daemon}): {why}"));
+}
+
+/// Checks that a daemon is a head that others can join.
+fn usable_head(running: Running, daemon: &str) -> Result<Running, Why> {
     if !running.head {
-        let text = format!(
-            "daemon {} runs there as node {} of DVM {}: extend that DVM from its head",
-            plan.daemon, running.node, running.dvm
-        );
-        return Err(Why::new(text));
+        return Err(Why::new(format!(
+            "daemon {daemon} runs there as node {} of DVM {}: extend that DVM from its head",
+            running.node, running.dvm
+        )));
     }
     if running.listen.is_empty() {
-        let text = format!(
-            "daemon {} runs, but other machines cannot join it: stop it (rsd stop --dvm {0}), then repeat this command",
-            plan.daemon
-        );
-        return Err(Why::new(text));
+        return Err(Why::new(format!(
+            "daemon {daemon} runs, but other machines cannot join it: stop it (rsd stop --dvm {daemon}), then repeat this command"
+        )));
     }
-    // Towards a host, this machine has the address from which ssh connects; only another head's addresses are the same for all.
-    let addresses = name.map_or_else(Vec::new, |name| [Some(name), found.server].into_iter().flatten().collect());
-    Ok(Head { place: Arc::new(place), rsd, daemon: plan.daemon.clone(), running, started, addresses })
+    Ok(running)
 }
 
 /// Where rsd is looked for on a host.
@@ -170,13 +271,16 @@ pub(crate) fn search(up: &Up) -> Search {
 }
 
 /// Returns the path of an rsd that runs.
-pub(crate) fn usable(found: &Found) -> Result<String, Why> {
-    match (&found.rsd, &found.version) {
-        (Some(rsd), Some(Ok(_))) => Ok(rsd.clone()),
-        (Some(rsd), Some(Err(error))) => Err(Why::new(format!("{rsd} does not run there: {error}"))),
-        (_, _) => Err(Why::new(
+pub(crate) fn usable(found: &Found, search: &Search) -> Result<String, Why> {
+    match (&found.rsd, &found.version, search) {
+        (Some(rsd), Some(Ok(_)), _) => Ok(rsd.clone()),
+        (Some(rsd), Some(Err(error)), _) => Err(Why::new(format!("{rsd} does not run there: {error}"))),
+        (_, _, Search::Usual) => Err(Why::new(
             "rsd is not there, neither in PATH nor in ~/.local/bin: copy it with --push, or name it with --remote-rsd PATH",
         )),
+        (_, _, Search::At(_) | Search::Pushed(_)) => {
+            Err(Why::new(format!("there is no program at {} on the host", search.word())))
+        }
     }
 }
 
@@ -208,7 +312,7 @@ impl Head {
             Ok(IpAddr::V4(_)) | Err(_) => format!("{host}:{port}"),
         };
         if let Some(named) = named {
-            return vec![if named.parse::<SocketAddr>().is_ok() { named.to_owned() } else { with_port(named) }];
+            return vec![if has_port(named) { named.to_owned() } else { with_port(named) }];
         }
         let is_any = self.running.listen.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_unspecified());
         if !is_any {
@@ -229,6 +333,13 @@ impl Head {
             started: self.started,
         }
     }
+}
+
+/// Whether a word is `HOST:PORT`; an IPv6 address is in brackets then.
+fn has_port(word: &str) -> bool {
+    let Some((host, port)) = word.rsplit_once(':') else { return false };
+    let is_host = !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+    is_host && matches!(port.parse::<u16>(), Ok(1..))
 }
 
 #[cfg(test)]
@@ -305,5 +416,23 @@ mod tests {
         assert_eq!((there.slots, there.nodes.len()), (Some(0), 2));
         let Err(failure) = plan(&dvm, &["--host", "localhost:2,desk:3"]) else { panic!("the slots are ambiguous") };
         assert!(failure.text.contains("localhost and desk both mean this machine"), "{failure}");
+    }
+
+    #[test]
+    fn a_head_address_may_have_a_port() {
+        for word in ["gw:7000", "10.0.0.1:7000", "[fd00::1]:7000"] {
+            assert!(has_port(word), "{word}");
+        }
+        for word in ["gw", "10.0.0.1", "fd00::1", "[fd00::1]", ":7000", "gw:0", "gw:http"] {
+            assert!(!has_port(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_missing_rsd_is_reported_with_its_place() {
+        let text = |search| usable(&Found::default(), &search).unwrap_err().text;
+        assert!(text(Search::Usual).contains("neither in PATH nor in ~/.local/bin"));
+        assert_eq!(text(Search::At("/opt/rsd".into())), "there is no program at /opt/rsd on the host");
+        assert_eq!(text(Search::Pushed("~/bin".into())), "there is no program at ~/bin/rsd on the host");
     }
 }

@@ -77,6 +77,16 @@ fn path(name: &str) -> Result<PathBuf, Failure> {
 }
 
 impl Record {
+    /// Reads the record of a DVM, as [`Record::read`] does, and makes sure that one can be written.
+    pub(crate) fn prepare(name: &str) -> Result<Option<Record>, Failure> {
+        let folder = folder()?;
+        let failed = |error: io::Error| Failure::new(exit::SYSTEM, format!("write {}: {error}", folder.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+        let probe = folder.join(format!(".{}.new", std::process::id()));
+        fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)).map_err(failed)?;
+        Record::read(name)
+    }
+
     /// Reads the record of a DVM; None: nothing has been started.
     pub(crate) fn read(name: &str) -> Result<Option<Record>, Failure> {
         let path = path(name)?;

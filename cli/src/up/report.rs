@@ -139,6 +139,14 @@ impl Board {
         }
     }
 
+    /// Tells the user something while the progress is shown.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet && is_terminal() {
+            draw("");
+        }
+        say(text);
+    }
+
     /// Prints the table, or the JSON document of it.
     pub(crate) fn print(&self, name: &str, json: bool) -> Result<(), crate::exit::Failure> {
         let rows = self.rows();

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use rsd_proto::transport::exit;
 use rsd_ssh::{Here, Network};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::daemon::{self, Running, Start, Token};
-use super::head::{self, Head, Plan, search, usable};
+use super::daemon::{self, Running, Start, Stop, Stopped, Token};
+use super::head::{self, Head, NoHead, Plan, search, usable};
 use super::hold::{self, Ports};
 use super::network;
 use super::place::{Place, Why};
@@ -19,12 +20,14 @@ use super::report::{Board, Phase, Verdict};
 use super::targets::{self, Host};
 use crate::dvm::Dvm;
 use crate::exit::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::up::Up;
 use crate::print::say;
 use crate::private;
 
 /// How long a node that is ready may take to say that it is connected.
 const CONNECTED: Duration = Duration::from_secs(10);
+const INTERRUPTED: &str = "interrupted: no node was started";
 
 /// What the tasks of all hosts share.
 struct Work {
@@ -38,6 +41,17 @@ struct Work {
     board: Board,
     /// For each node, where it was started, or may have been when its task was ended.
     begun: Mutex<Vec<Option<Begun>>>,
+    /// Whether the user has interrupted it.
+    interrupted: watch::Sender<bool>,
+}
+
+/// What is on a host before a node is started there.
+struct Looked {
+    place: Arc<Place>,
+    rsd: String,
+    /// Where it may reach the head.
+    addresses: Vec<String>,
+    running: Option<Running>,
 }
 
 /// A daemon that was started.
@@ -49,11 +63,14 @@ struct Begun {
 
 /// Starts a DVM on hosts, or adds hosts to one.
 pub(crate) async fn up(dvm: &Dvm, up: Up, json: bool) -> Result<u8, Failure> {
+    let mut interrupts = Interrupts::listen()?;
     let here = Here::now();
     let plan = Plan::new(&up, dvm, targets::hosts(&up)?, &here.host)?;
     if up.via_ssh {
         hold::check_free(&plan.daemon)?;
     }
+    // Before anything is started: without a record, `down` would not find it.
+    let before = Record::prepare(&plan.daemon)?;
     let network = network(&up.ssh)?;
     let programs = if up.push { Some(Programs::read(&private::program())?) } else { None };
     let head_name = plan.host.as_ref().map_or("here", |host| host.name.as_str());
@@ -61,70 +78,28 @@ pub(crate) async fn up(dvm: &Dvm, up: Up, json: bool) -> Result<u8, Failure> {
     let rows = rows.chain(plan.nodes.iter().map(|host| (host.name.clone(), "node")));
     let board = Board::new(rows, json);
 
-    let starting = head::ensure(&plan, &up, &network, programs.as_ref(), &board, 0);
-    let head = tokio::select! {
-        head = board.shown(starting, || network.asking()) => head,
-        () = interrupted() => Err(Why::new("interrupted")),
-    };
-    let head = match head {
+    let head = match head::ensure(&plan, &up, &network, programs.as_ref(), &board, 0, &mut interrupts).await {
         Ok(head) => head,
-        Err(why) => {
+        Err(no_head) => {
+            let (why, failure) = not_begun(no_head);
             board.end(0, Verdict::Failed(why));
             board.print(&plan.daemon, json)?;
-            return Err(Failure::new(exit::UNREACHABLE, "the head was not started, so nothing was"));
-        }
-    };
-    ready(&board, 0, &head.running, if head.started { "ready" } else { "already up" });
-    let uses = u32::try_from(plan.nodes.len()).unwrap_or(u32::MAX);
-    let token = match uses {
-        0 => Ok(None),
-        uses => head.token(uses, up.ssh.timeout).await.map(Some),
-    };
-    let token = match token {
-        Ok(token) => token,
-        Err(failure) => {
-            stop_head(&head, up.ssh.timeout).await;
             return Err(failure);
         }
     };
-    let mut record = Record {
-        name: head.daemon.clone(),
-        dvm: head.running.dvm.clone(),
-        head: head.record(&plan),
-        nodes: Vec::new(),
-    };
-    if let Some(before) = Record::read(&record.name)?.filter(|before| before.dvm == record.dvm) {
-        record.head.started |= before.head.started;
-        record.nodes = before.nodes;
-    }
-    let known = record.nodes.len();
-    // Written before anything is started, so that `down` finds it if this process is killed.
-    let planned = plan.nodes.iter().map(|host| node_record(host, "rsd"));
-    record.nodes.extend(planned);
-    record.write()?;
-    record.nodes.truncate(known);
-
-    let ports = match up.via_ssh {
-        true => {
-            let hosts = plan.nodes.iter().map(HostRecord::from).collect();
-            match hold::start(&record.name, &head.own_address(), hosts, &up.ssh).await {
-                Ok(ports) => Some(ports),
-                Err(failure) => {
-                    if head.started {
-                        stop_head(&head, up.ssh.timeout).await;
-                        record.remove()?;
-                    } else {
-                        record.write()?;
-                    }
-                    return Err(failure);
-                }
-            }
+    ready(&board, 0, &head.running, if head.started { "ready" } else { "already up" });
+    let record = record_of(&head, &plan, before);
+    let (token, ports) = match interrupts.unless(prepare(&head, &plan, &up, &record)).await {
+        Some(Ok(prepared)) => prepared,
+        failed => {
+            undo(&head, &record, up.ssh.timeout).await;
+            return Err(failed.and_then(Result::err).unwrap_or_else(|| Failure::new(exit::CANCELLED, INTERRUPTED)));
         }
-        false => None,
     };
     let begun = Mutex::new(vec![None; plan.nodes.len()]);
-    let work = Arc::new(Work { up, network, programs, head, token, ports, board, begun });
-    let was_interrupted = work.nodes(&plan.nodes).await;
+    let interrupted = watch::Sender::new(false);
+    let work = Arc::new(Work { up, network, programs, head, token, ports, board, begun, interrupted });
+    let was_interrupted = work.nodes(&plan.nodes, &mut interrupts).await;
     for notice in work.network.notices() {
         say(&notice);
     }
@@ -132,6 +107,63 @@ pub(crate) async fn up(dvm: &Dvm, up: Up, json: bool) -> Result<u8, Failure> {
         work.head.revoke(token, work.up.ssh.timeout).await;
     }
     work.conclude(&plan, record, was_interrupted, json).await
+}
+
+/// Returns the reason for the table, and the failure.
+fn not_begun(no_head: NoHead) -> (Why, Failure) {
+    match no_head {
+        NoHead::Interrupted => (Why::new("interrupted"), Failure::new(exit::CANCELLED, INTERRUPTED)),
+        NoHead::Failed(why) => {
+            (why, Failure::new(exit::UNREACHABLE, "the head did not become ready; no node was started"))
+        }
+    }
+}
+
+/// Returns the record of the head and of the nodes that earlier calls have started.
+fn record_of(head: &Head, plan: &Plan, before: Option<Record>) -> Record {
+    let (name, dvm) = (head.daemon.clone(), head.running.dvm.clone());
+    let mut record = Record { name, dvm, head: head.record(plan), nodes: Vec::new() };
+    if let Some(before) = before.filter(|before| before.dvm == record.dvm) {
+        record.head.started |= before.head.started;
+        record.nodes = before.nodes;
+    }
+    record
+}
+
+/// Makes a token, writes down what is about to be started, and starts the process that holds connections.
+async fn prepare(
+    head: &Head,
+    plan: &Plan,
+    up: &Up,
+    record: &Record,
+) -> Result<(Option<Token>, Option<Ports>), Failure> {
+    let token = match u32::try_from(plan.nodes.len()).unwrap_or(u32::MAX) {
+        0 => None,
+        uses => Some(head.token(uses, up.ssh.timeout).await?),
+    };
+    // Written before a node is started, so that `down` finds it if this process is killed.
+    let mut planned = record.clone();
+    let rsd = search(up).word();
+    planned.nodes.extend(plan.nodes.iter().map(|host| node_record(host, &rsd)));
+    planned.write()?;
+    if !up.via_ssh {
+        return Ok((token, None));
+    }
+    let hosts = plan.nodes.iter().map(HostRecord::from).collect();
+    let ports = hold::start(&record.name, &head.own_address(), hosts, &up.ssh).await?;
+    Ok((token, Some(ports)))
+}
+
+/// Stops a head that was started, and writes down what stays.
+async fn undo(head: &Head, record: &Record, deadline: Duration) {
+    let head_stays = record.head.started && !stop_head(head, deadline).await;
+    let written = match record.nodes.is_empty() && !head_stays {
+        true => record.remove(),
+        false => record.write(),
+    };
+    if let Err(failure) = written {
+        say(&failure.to_string());
+    }
 }
 
 fn node_record(host: &Host, rsd: &str) -> NodeRecord {
@@ -148,26 +180,25 @@ fn ready(board: &Board, at: usize, running: &Running, word: &'static str) {
     board.end(at, Verdict::Done(word));
 }
 
-async fn interrupted() {
-    // Without the signal, the wait goes on until the work has ended.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+/// Stops the head if this call has started it. Returns whether it was stopped.
+async fn stop_head(head: &Head, deadline: Duration) -> bool {
+    if !head.started {
+        return false;
     }
-}
-
-async fn stop_head(head: &Head, deadline: Duration) {
-    if head.started {
-        let stopped =
-            daemon::stop(&head.place, &head.rsd, Some(&head.daemon), &head.running.dvm, true, false, deadline).await;
-        if let Err(why) = stopped {
-            say(&format!("the head is left running: {}", why.text));
+    let (name, dvm) = (Some(head.daemon.as_str()), Some(head.running.dvm.as_str()));
+    let stop = Stop { rsd: &head.rsd, name, dvm, force: true, told: false };
+    match daemon::stop(&head.place, &stop, deadline).await {
+        Ok(_) => true,
+        Err(error) => {
+            say(&format!("the head is left running: {}", error.why().text));
+            false
         }
     }
 }
 
 impl Work {
     /// Starts all nodes. Returns whether the user has interrupted it.
-    async fn nodes(self: &Arc<Work>, hosts: &[Host]) -> bool {
+    async fn nodes(self: &Arc<Work>, hosts: &[Host], interrupts: &mut Interrupts) -> bool {
         let slots = Arc::new(Semaphore::new(self.up.ssh.parallel as usize));
         let mut tasks = JoinSet::new();
         for (at, host) in hosts.iter().cloned().enumerate() {
@@ -175,20 +206,58 @@ impl Work {
             tasks.spawn(async move {
                 let Ok(_slot) = slots.acquire().await else { return };
                 match work.node(at, &host).await {
-                    Ok((running, word)) => ready(&work.board, at + 1, &running, word),
+                    Ok(Some((running, word))) => ready(&work.board, at + 1, &running, word),
+                    Ok(None) => {}
                     Err(why) => work.board.end(at + 1, Verdict::Failed(why)),
                 }
             });
         }
-        let all = async { while tasks.join_next().await.is_some() {} };
-        tokio::select! {
-            () = self.board.shown(all, || self.network.asking()) => false,
-            () = interrupted() => true,
+        let all = self.board.shown(async { while tasks.join_next().await.is_some() {} }, || self.network.asking());
+        tokio::pin!(all);
+        if interrupts.unless(&mut all).await.is_some() {
+            return false;
         }
+        // Only daemons that are being started are waited for, because they cannot be stopped before they are ready. A second interrupt
+        // ends this, too.
+        self.interrupted.send_replace(true);
+        self.board.note("interrupted: stopping what was started");
+        interrupts.unless(all).await;
+        true
     }
 
-    /// Starts one node.
-    async fn node(&self, at: usize, host: &Host) -> Result<(Running, &'static str), Why> {
+    /// Waits until the user interrupts.
+    async fn until_interrupted(&self) {
+        // The sender is in `self`, so the wait ends with the value.
+        let _ = self.interrupted.subscribe().wait_for(|interrupted| *interrupted).await;
+    }
+
+    /// Starts one node. None: the user has interrupted it.
+    async fn node(&self, at: usize, host: &Host) -> Result<Option<(Running, &'static str)>, Why> {
+        let looked = tokio::select! {
+            biased;
+            () = self.until_interrupted() => return Ok(None),
+            looked = self.look(at, host) => looked?,
+        };
+        let Looked { place, rsd, addresses, running } = looked;
+        match running {
+            Some(running) if running.dvm == self.head.running.dvm => return Ok(Some((running, "already up"))),
+            Some(running) => {
+                let name = host.daemon_name().unwrap_or("default");
+                return Err(Why::new(format!(
+                    "a daemon {name} runs there, node {} of another DVM ({}): stop it there (rsd stop --dvm {name})",
+                    running.node, running.dvm
+                )));
+            }
+            None => {}
+        }
+        self.board.phase(at + 1, Phase::Starting);
+        self.begin(at, &place, &rsd);
+        self.join(&place, &rsd, host, &addresses).await?;
+        self.connected(&place, host).await
+    }
+
+    /// Connects to a host, and finds rsd there or copies it.
+    async fn look(&self, at: usize, host: &Host) -> Result<Looked, Why> {
         let deadline = self.up.ssh.timeout;
         let phase = |phase| self.board.phase(at + 1, phase);
         phase(Phase::Connecting);
@@ -212,37 +281,50 @@ impl Work {
                 found = daemon::look(&place, &search, daemon, deadline).await?;
             }
         }
-        let rsd = usable(&found)?;
-        match found.running {
-            Some(running) if running.dvm == self.head.running.dvm => {
-                return Ok((running, "already up"));
-            }
-            Some(running) => {
-                let name = daemon.unwrap_or("default");
-                return Err(Why::new(format!(
-                    "a daemon {name} runs there, node {} of another DVM ({}): stop it there (rsd stop --dvm {name})",
-                    running.node, running.dvm
-                )));
-            }
-            None => {}
-        }
-        phase(Phase::Starting);
-        self.begin(at, &place, &rsd);
+        let rsd = usable(&found, &search)?;
         let seen = found.client.as_deref().filter(|_| is_direct);
-        let token = self.token.as_ref().ok_or_else(|| Why::new("internal error: no token"))?;
-        let addresses = match port {
-            Some(port) => vec![format!("127.0.0.1:{port}")],
-            None => self.head.addresses(self.up.head_address.as_deref(), token, seen),
+        let addresses = match (port, &self.token) {
+            (Some(port), _) => vec![format!("127.0.0.1:{port}")],
+            (None, Some(token)) => self.head.addresses(self.up.head_address.as_deref(), token, seen),
+            (None, None) => Vec::new(),
         };
-        join(&place, &rsd, host, token, &addresses, deadline).await?;
-        let end = tokio::time::Instant::now() + CONNECTED;
+        Ok(Looked { place, rsd, addresses, running: found.running })
+    }
+
+    /// Starts the daemon with each address of the head until it has joined.
+    async fn join(&self, place: &Place, rsd: &str, host: &Host, addresses: &[String]) -> Result<(), Why> {
+        let token = self.token.as_ref().ok_or_else(|| Why::new("internal error: no token"))?;
+        let mut last = Why::new("the head has no address");
+        for address in addresses {
+            let join = Some((address.as_str(), token.secret.as_str()));
+            let start = Start { rsd, name: host.daemon_name(), slots: host.slots, listen: None, join };
+            match daemon::start(place, &start, self.up.ssh.timeout).await {
+                Ok(()) => return Ok(()),
+                Err(not_started) => last = not_started.why,
+            }
+            if *self.interrupted.borrow() {
+                return Err(last);
+            }
+        }
+        if addresses.len() > 1 {
+            let tried = addresses.join(" and ");
+            last.text.push_str(&format!("; tried {tried}: name the right address with --head-address"));
+        }
+        Err(last)
+    }
+
+    /// Waits until a daemon that has joined says that it is connected. None: the user has interrupted it.
+    async fn connected(&self, place: &Place, host: &Host) -> Result<Option<(Running, &'static str)>, Why> {
+        let search = search(&self.up);
+        let end = Instant::now() + CONNECTED;
         loop {
-            let running = daemon::look(&place, &search, daemon, deadline).await?.running;
+            let running = daemon::look(place, &search, host.daemon_name(), self.up.ssh.timeout).await?.running;
             match running {
                 Some(running) if running.connected && running.dvm == self.head.running.dvm => {
-                    return Ok((running, "ready"));
+                    return Ok(Some((running, "ready")));
                 }
-                _ if tokio::time::Instant::now() < end => tokio::time::sleep(Duration::from_millis(100)).await,
+                _ if *self.interrupted.borrow() => return Ok(None),
+                _ if Instant::now() < end => tokio::time::sleep(Duration::from_millis(100)).await,
                 Some(_) => return Err(Why::new("the daemon has joined, but lost its connection to the head")),
                 None => return Err(Why::new("the daemon ended as soon as it was ready: see its log there")),
             }
@@ -272,18 +354,22 @@ impl Work {
             }
             let dvm = self.head.running.dvm.clone();
             stopping.spawn(async move {
-                let stopped = daemon::stop(&place, &rsd, host.daemon_name(), &dvm, true, false, deadline).await;
+                let stop = Stop { rsd: &rsd, name: host.daemon_name(), dvm: Some(&dvm), force: true, told: false };
+                let stopped = daemon::stop(&place, &stop, deadline).await;
                 (at, node_record(&host, &rsd), stopped)
             });
         }
         while let Some(stopped) = stopping.join_next().await {
             match stopped {
-                Ok((at, _, Ok(_))) if done[at] => {
-                    self.board.rows()[at + 1].verdict = Some(Verdict::Done("stopped again"))
+                // A second interrupt has ended its task while rsd was starting there.
+                Ok((at, node, Ok(Stopped::Before))) if self.board.rows()[at + 1].verdict.is_none() => {
+                    say(&format!("{} may still start a daemon: repeat rsctl down later", node.host.name));
+                    left.push(node);
                 }
-                Ok((_, _, Ok(_))) | Err(_) => {}
-                Ok((_, node, Err(why))) => {
-                    say(&format!("{} may still run a daemon: {}", node.host.name, why.text));
+                Ok((at, _, Ok(when))) => self.stopped_again(at + 1, done[at], when),
+                Err(_) => {}
+                Ok((_, node, Err(error))) => {
+                    say(&format!("{} may still run a daemon: {}", node.host.name, error.why().text));
                     left.push(node);
                 }
             }
@@ -296,13 +382,13 @@ impl Work {
         {
             say(&failure.to_string());
         }
-        if !keep && self.head.started {
-            stop_head(&self.head, deadline).await;
-            self.board.rows()[0].verdict = Some(Verdict::Done("stopped again"));
+        let head_stopped = !keep && stop_head(&self.head, deadline).await;
+        if head_stopped {
+            self.stopped_again(0, true, Stopped::Now);
         }
         // A head that an earlier call has started stays.
-        let head_stays = record.head.started && (keep || !self.head.started);
-        match record.nodes.is_empty() && !head_stays {
+        record.head.started &= !head_stopped;
+        match record.nodes.is_empty() && !record.head.started {
             true => record.remove()?,
             false => record.write()?,
         }
@@ -317,6 +403,14 @@ impl Work {
         let text = format!("{} of {} failed, so what was started has been stopped again", all - up, hosts(all));
         let hint = "see the reasons above; to go on without hosts that fail: --allow-missing";
         Err(Failure::new(exit::UNREACHABLE, text).hint(hint))
+    }
+
+    /// Shows that a daemon was stopped, unless its row has the reason why it was not ready.
+    fn stopped_again(&self, row: usize, was_ready: bool, when: Stopped) {
+        let row = &mut self.board.rows()[row];
+        if was_ready || (row.verdict.is_none() && when == Stopped::Now) {
+            row.verdict = Some(Verdict::Done("stopped again"));
+        }
     }
 
     /// Says how to use and how to stop the DVM.
@@ -337,29 +431,4 @@ impl Work {
 
 fn hosts(count: usize) -> String {
     format!("{count} host{}", if count == 1 { "" } else { "s" })
-}
-
-/// Starts the daemon with each address of the head until it has joined.
-async fn join(
-    place: &Place,
-    rsd: &str,
-    host: &Host,
-    token: &Token,
-    addresses: &[String],
-    deadline: Duration,
-) -> Result<(), Why> {
-    let mut last = Why::new("the head has no address");
-    for address in addresses {
-        let join = Some((address.as_str(), token.secret.as_str()));
-        let start = Start { rsd, name: host.daemon_name(), slots: host.slots, listen: None, join };
-        match daemon::start(place, &start, deadline).await {
-            Ok(()) => return Ok(()),
-            Err(why) => last = why,
-        }
-    }
-    if addresses.len() > 1 {
-        let tried = addresses.join(" and ");
-        last.text.push_str(&format!("; tried {tried}: name the right address with --head-address"));
-    }
-    Err(last)
 }
