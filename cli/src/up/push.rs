@@ -7,7 +7,7 @@ use ring::digest::{SHA256, digest};
 use rsd_proto::VERSION;
 use rsd_proto::transport::exit;
 
-use super::daemon::Found;
+use super::daemon::{Found, SUM};
 use super::place::{Place, Why, quoted_path};
 use crate::exit::Failure;
 
@@ -69,14 +69,16 @@ impl Programs {
     }
 }
 
-/// Copies a program: into a new file, whose sum is checked, and which then replaces the old one.
+/// Copies a program: into a new file, whose sum is checked, and which then replaces the old one. Where several hosts share the directory,
+/// another host may have copied it meanwhile, and already run it: then it stays.
 async fn copy(place: &Place, folder: &str, name: &str, program: &Program, deadline: Duration) -> Result<(), Why> {
     let Program { bytes, sum } = program;
     let size = bytes.len();
     let script = format!(
-        "umask 022; d={}; mkdir -p \"$d\" || exit 1; t=$d/.{name}.$$; trap 'rm -f \"$t\"' EXIT; cat >\"$t\" || exit 1; \
-         if command -v sha256sum >/dev/null; then s=$(sha256sum <\"$t\"); else s=$(shasum -a 256 <\"$t\"); fi; \
-         case $s in {sum}*) ;; *) echo \"{name} arrived incomplete: $(wc -c <\"$t\") of {size} bytes, or another sum\" >&2; exit 1;; esac; \
+        "umask 022; d={}; mkdir -p \"$d\" || exit 1; t=$(mktemp \"$d/.rsd.XXXXXX\") || exit 1; trap 'rm -f \"$t\"' EXIT; \
+         cat >\"$t\" || exit 1; sum() {{ {SUM}; }}; \
+         case $(sum <\"$t\") in {sum}*) ;; *) echo \"{name} arrived incomplete: $(wc -c <\"$t\") of {size} bytes, or another sum\" >&2; exit 1;; esac; \
+         if [ -x \"$d/{name}\" ]; then case $(sum <\"$d/{name}\") in {sum}*) exit 0;; esac; fi; \
          chmod 755 \"$t\" && mv -f \"$t\" \"$d/{name}\"",
         quoted_path(folder)
     );
@@ -119,6 +121,31 @@ mod tests {
             assert!(is_newer(a, b) && !is_newer(b, a), "{a} {b}");
         }
         assert!(!is_newer("0.1.0", "0.1.0") && !is_newer("nonsense", "0.1.0"));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_another_host_has_copied_meanwhile_stays() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+        let folder = std::env::temp_dir().join(format!("rsd-push-{}", std::process::id()));
+        let (shown, file) = (folder.display().to_string(), folder.join("rsd"));
+        let program = |bytes: &[u8]| {
+            let sum = digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            Program { bytes: bytes.to_owned(), sum }
+        };
+        let inode = async |bytes: &[u8]| {
+            copy(&Place::Here, &shown, "rsd", &program(bytes), Duration::from_secs(20)).await.unwrap();
+            assert_eq!(std::fs::read(&file).unwrap(), bytes);
+            let meta = std::fs::metadata(&file).unwrap();
+            assert_eq!(meta.permissions().mode() & 0o777, 0o755);
+            meta.ino()
+        };
+        let first = inode(b"one").await;
+        assert_eq!(inode(b"one").await, first);
+        inode(b"two").await;
+        let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(names, ["rsd"], "no scratch file is left");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
