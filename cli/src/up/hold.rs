@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::network;
@@ -27,6 +28,7 @@ use super::record::{HostRecord, folder};
 use super::targets::Host;
 use crate::exit::Failure;
 use crate::options::up::Ssh;
+use crate::print::say;
 
 /// The pauses between attempts to connect again.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -37,6 +39,8 @@ const HEAD_AWAY_MAX: Duration = Duration::from_secs(600);
 const HEAD_CHECK: Duration = Duration::from_secs(20);
 /// How long the process may take to end.
 const END: Duration = Duration::from_secs(5);
+/// The most hosts: as many children as the head has (`tree.arity`). A further node would be a child of another node, which it cannot reach.
+const HOSTS_MAX: usize = 32;
 
 /// What the process is to do. It arrives on standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,6 +51,7 @@ pub(crate) struct Order {
     hosts: Vec<HostRecord>,
     ssh_config: Option<PathBuf>,
     accept_new_host_keys: bool,
+    parallel: u32,
     connect_timeout_ms: u64,
 }
 
@@ -61,8 +66,13 @@ struct Line {
 /// The port of each host that is forwarded, or why none is.
 pub(crate) type Ports = Vec<Result<u16, String>>;
 
-/// Fails if a process holds connections for this DVM already: it serves only the hosts that it was started for.
-pub(crate) fn check_free(name: &str) -> Result<(), Failure> {
+/// Fails if there are too many hosts, or if a process holds connections for this DVM already: it serves only the hosts that it was
+/// started for.
+pub(crate) fn check(name: &str, hosts: usize) -> Result<(), Failure> {
+    if hosts > HOSTS_MAX {
+        let text = format!("--via-ssh: {hosts} hosts are named, and it serves at most {HOSTS_MAX}");
+        return Err(Failure::usage(text));
+    }
     let Ok(file) = File::open(place(name, "holder")?) else { return Ok(()) };
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
         Ok(_) => Ok(()),
@@ -93,6 +103,7 @@ pub(crate) async fn start(name: &str, to: &str, hosts: Vec<HostRecord>, ssh: &Ss
             .transpose()
             .map_err(|error| failed("its settings", &error))?,
         accept_new_host_keys: ssh.accept_new_host_keys,
+        parallel: ssh.parallel,
         connect_timeout_ms: u64::try_from(ssh.connect_timeout.as_millis()).unwrap_or(u64::MAX),
     };
     let path = place(name, "log")?;
@@ -105,26 +116,34 @@ pub(crate) async fn start(name: &str, to: &str, hosts: Vec<HostRecord>, ssh: &Ss
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log)
+        // Until it has reported its hosts, so that an interrupt ends it.
+        .kill_on_drop(true)
         .spawn()
         .map_err(|error| failed("rsctl", &error))?;
     let text = serde_json::to_vec(&order).map_err(|error| failed("its settings", &error))?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&text).await.map_err(|error| failed("its settings", &error))?;
     }
-    let mut ports: Ports = vec![Err("the process that holds the connections ended".to_owned()); count];
-    let Some(stdout) = child.stdout.take() else { return Ok(ports) };
+    let mut ports: Vec<Option<Result<u16, String>>> = vec![None; count];
+    let stdout = child.stdout.take().ok_or_else(|| failed("rsctl", &"it has no pipes"))?;
     let mut lines = BufReader::new(stdout).lines();
     // It closes its output when it has reported all hosts.
     let read = async {
         while let Ok(Some(line)) = lines.next_line().await {
             let Ok(Line { host, port, error }) = serde_json::from_str(&line) else { continue };
             if let Some(slot) = ports.get_mut(host) {
-                *slot = if error.is_empty() { Ok(port) } else { Err(error) };
+                *slot = Some(if error.is_empty() { Ok(port) } else { Err(error) });
             }
         }
     };
-    let _ = tokio::time::timeout(ssh.timeout, read).await;
-    Ok(ports)
+    let missing = match tokio::time::timeout(ssh.timeout, read).await {
+        Ok(()) => "the process that holds the connections ended".to_owned(),
+        Err(_) => format!("no answer within {} s from the process that holds the connections", ssh.timeout.as_secs()),
+    };
+    // From here on, the process outlives this one.
+    std::mem::forget(child);
+    let missing = || Err(format!("{missing}; its log: {}", path.display()));
+    Ok(ports.into_iter().map(|port| port.unwrap_or_else(missing)).collect())
 }
 
 /// Ends the process of a DVM, if it runs.
@@ -176,16 +195,19 @@ pub(crate) async fn hold() -> Result<u8, Failure> {
     let ssh = Ssh {
         accept_new_host_keys: order.accept_new_host_keys,
         ssh_config: order.ssh_config.clone(),
-        parallel: 64,
+        parallel: order.parallel,
         connect_timeout: Duration::from_millis(order.connect_timeout_ms),
         timeout: Duration::from_secs(60),
     };
     let network = Arc::new(network(&ssh)?);
     let deadline = ssh.connect_timeout;
+    let slots = Arc::new(Semaphore::new(ssh.parallel as usize));
     let mut first = JoinSet::new();
     for (at, host) in order.hosts.iter().map(Host::from).enumerate() {
-        let (network, to) = (Arc::clone(&network), order.to.clone());
+        let (network, slots, to) = (Arc::clone(&network), Arc::clone(&slots), order.to.clone());
         first.spawn(async move {
+            // It is never closed, so each task gets a permit.
+            let _slot = slots.acquire().await;
             let made = forwarded(&network, &host, 0, &to, deadline).await;
             (at, host, made)
         });
@@ -198,7 +220,8 @@ pub(crate) async fn hold() -> Result<u8, Failure> {
             Err(error) => Line { host: at, port: 0, error: error.to_string() },
         };
         if let Ok(text) = serde_json::to_string(&line) {
-            println!("{text}");
+            // The reader may have given up. The connections are held all the same, until `down` ends them.
+            let _ = writeln!(io::stdout(), "{text}");
         }
         if let Ok((connection, port)) = made {
             tasks.spawn(keep(Arc::clone(&network), host, connection, port, order.to.clone(), deadline));
@@ -210,7 +233,7 @@ pub(crate) async fn hold() -> Result<u8, Failure> {
     let all = async { while tasks.join_next().await.is_some() {} };
     tokio::select! {
         _ = terminate.recv() => {}
-        () = until_head_is_gone(&order.to) => eprintln!("rsctl hold: the head has been away for too long: ending"),
+        () = until_head_is_gone(&order.to) => say("hold: the head has been away for too long: ending"),
         () = all => {}
     }
     Ok(0)
@@ -234,17 +257,17 @@ async fn keep(network: Arc<Network>, host: Host, connection: Connection, port: u
     let mut connection = connection;
     loop {
         connection.closed().await;
-        eprintln!("rsctl hold: {}: the connection was lost", host.name);
+        say(&format!("hold: {}: the connection was lost", host.name));
         let mut pause = PAUSE_MIN;
         connection = loop {
             match forwarded(&network, &host, port, &to, deadline).await {
                 Ok((connection, _)) => break connection,
-                Err(error) => eprintln!("rsctl hold: {}: {error}", host.name),
+                Err(error) => say(&format!("hold: {}: {error}", host.name)),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         };
-        eprintln!("rsctl hold: {}: connected again", host.name);
+        say(&format!("hold: {}: connected again", host.name));
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) async fn up(dvm: &Dvm, up: Up, json: bool) -> Result<u8, Failure> {
     let here = Here::now();
     let plan = Plan::new(&up, dvm, targets::hosts(&up)?, &here.host)?;
     if up.via_ssh {
-        hold::check_free(&plan.daemon)?;
+        hold::check(&plan.daemon, plan.nodes.len())?;
     }
     // Before anything is started: without a record, `down` would not find it.
     let before = Record::prepare(&plan.daemon)?;

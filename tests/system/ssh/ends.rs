@@ -161,3 +161,36 @@ fn down_stops_the_nodes_of_a_head_that_does_not_answer() {
     hosts.ctl(&dvm, "down").ok();
     dvm.ctl("nodes").fails(241);
 }
+
+#[test]
+fn hosts_that_via_ssh_cannot_serve_are_refused() {
+    let dvm = nothing();
+    let hosts = Hosts::new(&dvm);
+    let told = hosts.ctl(&dvm, "up --host n[1-33] --via-ssh").fails(240);
+    assert!(told.contains("33 hosts are named, and it serves at most 32"), "{told}");
+    dvm.ctl("nodes").fails(241);
+}
+
+#[test]
+fn connections_are_held_also_if_nobody_reads_their_report() {
+    let dvm = nothing();
+    let hosts = Hosts::new(&dvm);
+    let a = hosts.host("a");
+    let holder = record(&hosts).with_extension("holder");
+    fs::create_dir_all(holder.parent().expect("it is in a folder")).expect("the home is writable");
+    let order = serde_json::json!({
+        "name": "default", "to": "127.0.0.1:1", "hosts": [{ "name": "a", "user": null, "port": null }], "ssh_config": null,
+        "accept_new_host_keys": false, "parallel": 1, "connect_timeout_ms": 10_000,
+    });
+    let call = hosts.call(&dvm, "sh").args(["-c".as_ref(), "\"$0\" hold | true".as_ref(), built::rsctl().as_os_str()]);
+    let call = call.stdin(order.to_string()).start();
+    let pid = || fs::read_to_string(&holder).ok()?.parse::<i32>().ok();
+    // It does so when it has reported all hosts.
+    eventually("it has left its standard output", Duration::from_secs(30), || {
+        let stdout = fs::read_link(format!("/proc/{}/fd/1", pid()?)).ok()?;
+        (stdout == Path::new("/dev/null")).then_some(())
+    });
+    assert_eq!(a.connections(), 1);
+    kill(Pid::from_raw(pid().expect("it has written its number")), Signal::SIGTERM).expect("it runs");
+    assert!(call.gone(), "{}", call.stderr());
+}
