@@ -40,7 +40,7 @@ pub(crate) struct Ssh {
     /// Deadline for connecting to a host, and for each step of the login
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) connect_timeout: Duration,
-    /// Deadline for starting or stopping a daemon on a host
+    /// Deadline for each command on a host: looking for rsd, each copy, each attempt to start, the stop
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     pub(crate) timeout: Duration,
 }
@@ -61,13 +61,13 @@ pub(crate) struct Up {
     /// Address on which a new head listens; port 0 takes a free port [default: 0.0.0.0:0; with --via-ssh: 127.0.0.1:0]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// Name or address at which the hosts reach the head [default: found through ssh]
+    /// Name or address at which the hosts reach the head, with its port if that is another one [default: found through ssh]
     #[arg(long, value_name = "ADDR")]
     pub(crate) head_address: Option<String>,
     /// Carry the links to the head through ssh, for hosts that only ssh reaches; a process here holds the connections until `down`
     #[arg(long, conflicts_with_all = ["head", "head_address"])]
     pub(crate) via_ssh: bool,
-    /// Copy rsd and rsctl to hosts where they are missing, differ or are older
+    /// Copy rsd and rsctl to hosts where they are missing or differ; newer ones stay
     #[arg(long)]
     pub(crate) push: bool,
     /// Directory to copy to
