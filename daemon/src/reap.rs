@@ -131,53 +131,86 @@ pub(crate) struct Killed {
 pub(crate) fn kill_by_environ(uid: u32, name: &str, value: &str, timeout: Duration) -> io::Result<Killed> {
     let (deadline, mut ended) = (Instant::now() + timeout, 0);
     loop {
-        let mut found: BTreeMap<i32, PidFd> = BTreeMap::new();
-        loop {
-            let before = found.len();
-            for pid in processes_with_environ(uid, name, value)? {
-                // The number may be another process's by now: the descriptor is checked, and not the number.
-                let process = PidFd::open(pid).ok().filter(|_| has_environ(pid, name, value));
-                if let Some(process) = process.filter(|_| !found.contains_key(&pid.as_raw())) {
-                    let _ = process.signal(Signal::SIGSTOP);
-                    found.insert(pid.as_raw(), process);
-                }
-            }
-            if found.len() == before || Instant::now() > deadline {
-                break;
-            }
-        }
-        if found.is_empty() {
+        let mut found = BTreeMap::new();
+        let looked = stop_by_environ(uid, name, value, deadline, &mut found);
+        // Also after a failure: nothing may stay stopped.
+        let killed = found.values().filter(|process| process.signal(Signal::SIGKILL).is_ok()).count();
+        let unknown = looked?;
+        if found.is_empty() && unknown == 0 {
             return Ok(Killed { ended, left: 0 });
         }
         if Instant::now() > deadline {
-            found.values().for_each(|process| drop(process.signal(Signal::SIGKILL)));
-            return Ok(Killed { ended, left: found.len() });
+            return Ok(Killed { ended, left: found.len() + unknown });
         }
-        ended += found.values().filter(|process| process.signal(Signal::SIGKILL).is_ok()).count();
+        ended += killed;
         // A killed process keeps its environment until the kernel has freed its memory.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Returns the processes of a user, except this one, that were started with `name=value` in their environment.
-fn processes_with_environ(uid: u32, name: &str, value: &str) -> io::Result<Vec<Pid>> {
-    let mut found = Vec::new();
+/// Stops these processes and adds them to `found`, until a look finds no new one. Returns how many processes the last look could not
+/// examine, because this process has no descriptors left, for example.
+fn stop_by_environ(
+    uid: u32,
+    name: &str,
+    value: &str,
+    deadline: Instant,
+    found: &mut BTreeMap<i32, PidFd>,
+) -> io::Result<usize> {
+    loop {
+        let before = found.len();
+        let (pids, mut unknown) = processes_with_environ(uid, name, value)?;
+        for pid in pids {
+            // The number may be another process's by now: the descriptor is checked, and not the number.
+            let process = PidFd::open(pid).and_then(|process| Ok(has_environ(pid, name, value)?.then_some(process)));
+            match process {
+                Ok(Some(process)) if !found.contains_key(&pid.as_raw()) => {
+                    let _ = process.signal(Signal::SIGSTOP);
+                    found.insert(pid.as_raw(), process);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {} // it has ended
+                Err(_) => unknown += usize::from(!found.contains_key(&pid.as_raw())),
+            }
+        }
+        if found.len() == before || Instant::now() > deadline {
+            return Ok(unknown);
+        }
+    }
+}
+
+/// Returns the processes of a user, except this one, that were started with `name=value` in their environment, and the number of
+/// those whose environment could not be read.
+fn processes_with_environ(uid: u32, name: &str, value: &str) -> io::Result<(Vec<Pid>, usize)> {
+    let (mut found, mut unknown) = (Vec::new(), 0);
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == uid);
-        if ours && has_environ(Pid::from_raw(pid), name, value) {
-            found.push(Pid::from_raw(pid));
+        if ours {
+            match has_environ(Pid::from_raw(pid), name, value) {
+                Ok(true) => found.push(Pid::from_raw(pid)),
+                Ok(false) => {}
+                Err(_) => unknown += 1,
+            }
         }
     }
-    Ok(found)
+    Ok((found, unknown))
 }
 
-/// Whether the process runs and was started with `name=value` in its environment.
-fn has_environ(pid: Pid, name: &str, value: &str) -> bool {
+/// Whether the process runs and was started with `name=value` in its environment. A process whose environment the kernel keeps from
+/// this one (a setuid program, for example) was not.
+fn has_environ(pid: Pid, name: &str, value: &str) -> io::Result<bool> {
     let wanted = format!("{name}={value}");
-    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    let environ = match std::fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environ) => environ,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()))
 }
 
 /// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns the number of files.
@@ -211,9 +244,13 @@ fn fnv1a_32(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
 
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use rsd_core::leftovers::Leftovers;
     use tokio::signal::unix::{SignalKind, signal};
     use tokio::time::sleep_until;
@@ -360,9 +397,10 @@ mod tests {
         let (ours, other) = (start(&value), start(&format!("{value}0")));
         assert_eq!(
             processes_with_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value).expect("/proc"),
-            [ours.0]
+            (vec![ours.0], 0)
         );
-        assert_eq!(processes_with_environ(nix::unistd::geteuid().as_raw(), "TEST_MARK", &value).expect("/proc"), []);
+        let none = (Vec::new(), 0);
+        assert_eq!(processes_with_environ(nix::unistd::geteuid().as_raw(), "TEST_MARK", &value).expect("/proc"), none);
         for mut child in [ours.1, other.1] {
             child.kill().and_then(|()| child.wait()).expect("our child");
         }
@@ -385,13 +423,38 @@ mod tests {
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(
             processes_with_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value).expect("/proc"),
-            []
+            (Vec::new(), 0)
         );
         let none = Killed { ended: 0, left: 0 };
         assert_eq!(
             kill_by_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value, Duration::ZERO).expect("/proc"),
             none
         );
+    }
+
+    #[test]
+    fn processes_that_cannot_be_examined_are_left_and_none_stays_stopped() {
+        alone("processes_that_cannot_be_examined_are_left_and_none_stays_stopped", || {
+            let value = format!("x{}", std::process::id());
+            let start = || Command::new("sleep").arg("1000").env("RSD_TEST_MARK", &value).spawn().expect("sleep");
+            let children = [start(), start()];
+            let kill = |timeout| kill_by_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value, timeout);
+            // Room for reading /proc, and one descriptor less than reading a process's environment needs.
+            let next = File::open("/dev/null").expect("a free descriptor").as_raw_fd();
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+            let limit = |more| setrlimit(Resource::RLIMIT_NOFILE, next as u64 + more, hard).expect("a lower limit");
+            limit(1);
+            assert!(kill(Duration::ZERO).expect("/proc").left >= 2, "nothing can be said about them");
+            limit(0);
+            assert!(kill(Duration::ZERO).is_err(), "not even /proc can be read");
+            // One of them is stopped when the descriptors run out; it is killed all the same, and then the other one.
+            limit(2);
+            assert_eq!(kill(Duration::from_secs(20)).expect("/proc"), Killed { ended: 2, left: 0 });
+            limit(64);
+            for mut child in children {
+                assert_eq!(child.wait().expect("our child").signal(), Some(9));
+            }
+        });
     }
 
     #[test]
