@@ -17,12 +17,12 @@ use crate::calls::{Answer, Caller, Refused, TokenCall, exit};
 use crate::contract::{Effect, in_ms};
 use crate::{NodeId, Now};
 
-/// The most valid tokens of a user who is no admin.
+/// The most tokens of a user who is no admin, with those that have ended.
 const OF_USER_MAX: usize = 16;
-/// The most tokens that are kept, with those that admit nothing any more.
+/// The most tokens that are kept, with those that have ended.
 const TOKENS_MAX: usize = 1024;
-/// How long a token is kept after its end, so that a refusal can say why it is refused. When there are too many, those that have ended
-/// are forgotten at once.
+/// How long a token is kept after it has expired, so that a refusal can say why it is refused. When there are too many, all that admit
+/// nothing any more are forgotten: no certificate depends on its token.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// The longest life of a token.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -62,7 +62,7 @@ struct Wrong {
 impl Tokens {
     /// Adds a token. Fails if too many exist.
     fn add(&mut self, now: Now, token: KeptToken) -> Result<(), Refused> {
-        self.forget_old(now);
+        self.forget_old(now, None);
         if self.by_id.len() >= TOKENS_MAX {
             let text = format!("the DVM has {TOKENS_MAX} tokens: revoke some, or wait until some have expired");
             return Err(Refused::new(exit::USAGE, text));
@@ -72,10 +72,18 @@ impl Tokens {
         Ok(())
     }
 
-    /// Returns the numbers of the tokens whose end is long past, and forgets them.
-    fn forget_old(&mut self, now: Now) -> Vec<u64> {
-        let memory_ms = if self.by_id.len() >= TOKENS_MAX { 0 } else { in_ms(MEMORY) };
-        let old = |token: &KeptToken| token.info.is_none_or(|info| info.expires_ms + memory_ms < now.unix_ms);
+    /// Makes room for one more token: forgets the tokens that expired long ago; and if there are too many, of all or of this user, all of
+    /// these that admit nothing any more. Returns their numbers.
+    fn forget_old(&mut self, now: Now, uid: Option<u32>) -> Vec<u64> {
+        let of = |uid| self.by_id.values().filter(|token| token.info.is_some_and(|info| info.uid == uid)).count();
+        let is_full = self.by_id.len() >= TOKENS_MAX;
+        let crowd = uid.filter(|uid| of(*uid) >= OF_USER_MAX);
+        let old = |token: &KeptToken| {
+            token.info.is_none_or(|info| {
+                let is_crowded = is_full || crowd == Some(info.uid);
+                info.expires_ms.saturating_add(in_ms(MEMORY)) < now.unix_ms || is_crowded && !is_valid(now, &info)
+            })
+        };
         let gone: Vec<u64> = self.by_id.iter().filter(|(_, token)| old(token)).map(|(id, _)| *id).collect();
         gone.iter().for_each(|id| drop(self.by_id.remove(id)));
         gone
@@ -87,11 +95,10 @@ impl Tokens {
         all.filter(|info| caller.may_use(info.uid)).collect()
     }
 
-    /// Refuses one more token of a user who has many.
-    fn check_share(&self, now: Now, caller: Caller) -> Result<(), Refused> {
-        let is_valid = |info: &&TokenInfo| !info.revoked && info.uses_left > 0 && info.expires_ms > now.unix_ms;
-        let own = self.by_id.values().filter_map(|token| token.info.as_ref()).filter(|info| info.uid == caller.uid);
-        if caller.is_admin || own.filter(is_valid).count() < OF_USER_MAX {
+    /// Refuses one more token of a user who has many. Those that have ended were forgotten before, if there were too many.
+    fn check_share(&self, caller: Caller) -> Result<(), Refused> {
+        let own = self.by_id.values().filter(|token| token.info.is_some_and(|info| info.uid == caller.uid));
+        if caller.is_admin || own.count() < OF_USER_MAX {
             return Ok(());
         }
         let text = format!("you have {OF_USER_MAX} valid tokens: revoke some, or wait until some have expired");
@@ -152,6 +159,10 @@ impl Tokens {
     }
 }
 
+fn is_valid(now: Now, info: &TokenInfo) -> bool {
+    !info.revoked && info.uses_left > 0 && info.expires_ms > now.unix_ms
+}
+
 impl Head {
     pub(super) fn on_token_call(
         &mut self,
@@ -176,12 +187,12 @@ impl Head {
         match call {
             TokenCall::New { id, hash, ttl, uses, login } => {
                 let (uid, login_only) = self.token_user(caller, login)?;
-                self.tokens.check_share(now, caller)?;
-                let expires_ms = now.unix_ms + in_ms(ttl.min(TTL_MAX));
-                let info = TokenInfo { id, expires_ms, uses_left: uses, uses, revoked: false, uid, login_only };
-                for old in self.tokens.forget_old(now) {
+                for old in self.tokens.forget_old(now, Some(caller.uid)) {
                     self.keep(kept::What::TokenGone(old));
                 }
+                self.tokens.check_share(caller)?;
+                let expires_ms = now.unix_ms + in_ms(ttl.min(TTL_MAX));
+                let info = TokenInfo { id, expires_ms, uses_left: uses, uses, revoked: false, uid, login_only };
                 self.tokens.add(now, KeptToken { info: Some(info), hash: Bytes::copy_from_slice(&hash) })?;
                 self.keep_token(id);
                 Ok(Answer::Tokens(vec![info]))
@@ -191,9 +202,11 @@ impl Head {
                 let unknown = || Refused::new(exit::NO_SUCH_JOB, format!("unknown token {id:016x} (rsd token list)"));
                 let token = self.tokens.by_id.get_mut(&id).and_then(|token| token.info.as_mut());
                 let token = token.filter(|info| caller.may_use(info.uid)).ok_or_else(unknown)?;
-                token.revoked = true;
+                let was_revoked = std::mem::replace(&mut token.revoked, true);
                 let info = *token;
-                self.keep_token(id);
+                if !was_revoked {
+                    self.keep_token(id);
+                }
                 Ok(Answer::Tokens(vec![info]))
             }
             TokenCall::Redeem { id, hash, key, from, new_node } => {
@@ -339,8 +352,21 @@ mod tests {
         assert!(tokens.add(at(601), token(9999, 1, 1200)).is_ok(), "those that have ended are forgotten");
         assert_eq!(tokens.infos(ADMIN).len(), 1);
         let next_day = 1200 + MEMORY.as_secs();
-        assert_eq!(tokens.forget_old(at(next_day)), [0; 0]);
-        assert_eq!(tokens.forget_old(at(next_day + 1)), [9999]);
+        assert_eq!(tokens.forget_old(at(next_day), None), [0; 0]);
+        assert_eq!(tokens.forget_old(at(next_day + 1), None), [9999]);
+    }
+
+    #[test]
+    fn tokens_that_have_ended_keep_no_others_out() {
+        let mut tokens = Tokens::default();
+        for id in 0..TOKENS_MAX as u64 {
+            let mut token = token(id, 1, 600);
+            let info = token.info.as_mut().unwrap();
+            (info.uid, info.revoked, info.uses_left) = (id as u32, id % 2 == 0, u32::from(id % 2 == 0));
+            tokens.add(at(0), token).unwrap();
+        }
+        assert!(tokens.add(at(0), token(9999, 1, 600)).is_ok(), "all others are revoked or used up");
+        assert_eq!(tokens.by_id.len(), 1);
     }
 
     #[test]
@@ -352,16 +378,20 @@ mod tests {
             token
         };
         for id in 0..OF_USER_MAX as u64 {
-            tokens.check_share(at(0), USER).unwrap();
+            tokens.check_share(USER).unwrap();
             tokens.add(at(0), of_user(id)).unwrap();
         }
-        assert!(tokens.check_share(at(0), USER).unwrap_err().text.contains("16 valid tokens"));
-        assert!(tokens.check_share(at(601), USER).is_ok(), "they have expired");
-        assert!(tokens.check_share(at(0), ADMIN).is_ok());
+        assert_eq!(tokens.forget_old(at(0), Some(USER.uid)), [0; 0]);
+        assert!(tokens.check_share(USER).unwrap_err().text.contains("16 valid tokens"));
+        assert!(tokens.check_share(ADMIN).is_ok());
         let text = tokens.redeem(at(1), 5, &HASH, "a", true).unwrap_err().text;
         assert!(text.starts_with("the token is for rsctl login and admits no daemon"), "{text}");
         assert!(tokens.redeem(at(1), 5, &HASH, "a", false).is_ok());
         let other = Caller { uid: 1001, is_admin: false };
         assert_eq!((tokens.infos(other).len(), tokens.infos(USER).len()), (0, OF_USER_MAX));
+        tokens.by_id.get_mut(&6).unwrap().info.as_mut().unwrap().revoked = true;
+        assert_eq!(tokens.forget_old(at(0), Some(USER.uid)), [5, 6], "one is used up and one is revoked");
+        assert!(tokens.check_share(USER).is_ok());
+        assert_eq!(tokens.forget_old(at(601), Some(other.uid)), [0; 0]);
     }
 }
