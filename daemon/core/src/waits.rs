@@ -30,10 +30,11 @@ impl Merged {
     pub(crate) fn add_ranks(&mut self, step: RanksWaiting) {
         let RanksWaiting { job, fence, inside, waiting_ms, starting, alive, missing, unattached, silent } = step;
         let all = self.steps.entry((job, fence)).or_insert(RanksWaiting { job, fence, ..RanksWaiting::default() });
-        all.inside += inside;
+        // A step says these numbers of itself.
+        all.inside = all.inside.saturating_add(inside);
         all.waiting_ms = all.waiting_ms.max(waiting_ms);
-        all.starting += starting;
-        all.alive += alive;
+        all.starting = all.starting.saturating_add(starting);
+        all.alive = all.alive.saturating_add(alive);
         all.unattached.extend(unattached);
         all.silent.extend(silent);
         all.missing.extend(missing);
@@ -59,6 +60,15 @@ mod tests {
     fn step(job: JobId, fence: u64, ranks: std::ops::Range<u32>) -> RanksWaiting {
         let missing = ranks.map(|rank| RankWaiting { rank, ..RankWaiting::default() });
         RanksWaiting { job, fence, inside: 1, waiting_ms: 5, missing: missing.collect(), ..RanksWaiting::default() }
+    }
+
+    #[test]
+    fn numbers_that_no_job_has_are_merged_to_the_largest() {
+        let wrong = RanksWaiting { inside: u32::MAX, starting: u32::MAX, alive: u32::MAX, ..step(7, 1, 0..1) };
+        let mut merged = Merged::default();
+        merged.add(WaitReport { probe: 1, steps: vec![wrong.clone(), wrong.clone()], silent: Vec::new() });
+        let ranks = &merged.into_report(1).steps[0];
+        assert_eq!((ranks.inside, ranks.starting, ranks.alive), (u32::MAX, u32::MAX, u32::MAX));
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl Head {
         wait.want = job.map.size() - job.lost_ranks();
         let hidden: u32 = wait.silent.iter().map(|node| job.map.count_on(node.node)).sum();
         let unattached: Vec<NodeId> = ranks.iter().flat_map(|step| step.unattached.iter().copied()).collect();
-        let starting = ranks.iter().map(|step| step.starting).sum::<u32>()
-            + unattached.iter().map(|node| job.map.count_on(*node)).sum::<u32>();
+        let starting = sum(ranks.iter().map(|step| step.starting));
+        let starting = starting.saturating_add(sum(unattached.iter().map(|node| job.map.count_on(*node))));
         let top = ranks.iter().map(|step| step.fence).max().unwrap_or(0);
         let in_fence = ranks.iter().filter(|step| step.fence == top && step.inside > 0);
         let waiting_ms = in_fence.clone().map(|step| step.waiting_ms).max();
@@ -145,18 +145,18 @@ impl Head {
             ranks.map(|rank| wire::RankWaiting { rank, node: *node, pid: 0, state: RankState::Starting.into() })
         }));
         if let Some(until) = until {
-            let alive: u32 = ranks.iter().map(|step| step.alive).sum();
+            let alive = sum(ranks.iter().map(|step| step.alive));
             wait.what = Some(What::End(true));
-            wait.have = wait.want.saturating_sub(alive + hidden);
+            wait.have = wait.want.saturating_sub(alive.saturating_add(hidden));
             wait.left_ms = Some(in_ms(until.saturating_sub(now.mono)));
             missing.retain(|rank| rank.state != i32::from(RankState::Ended));
         } else if starting > 0 {
             (wait.what, wait.waiting_ms) = (Some(What::Launch(true)), since_start);
-            wait.have = wait.want.saturating_sub(starting + hidden);
+            wait.have = wait.want.saturating_sub(starting.saturating_add(hidden));
             missing.retain(|rank| is_starting(rank.state));
         } else if let Some(waiting_ms) = waiting_ms {
             (wait.what, wait.waiting_ms) = (Some(What::Fence(top)), waiting_ms);
-            wait.have = in_fence.map(|step| step.inside).sum();
+            wait.have = sum(in_fence.map(|step| step.inside));
             if wait.have >= wait.want {
                 return None; // its result is on the way
             }
@@ -212,6 +212,11 @@ impl Head {
     }
 }
 
+/// Adds numbers that steps say of themselves.
+fn sum(numbers: impl Iterator<Item = u32>) -> u32 {
+    numbers.fold(0, u32::saturating_add)
+}
+
 /// Returns numbers in ascending order as inclusive ranges: first, last, first, last, …
 fn ranges(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut ranges: Vec<u32> = Vec::new();
@@ -227,6 +232,11 @@ fn ranges(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_of_numbers_that_no_job_has_is_the_largest() {
+        assert_eq!(sum([u32::MAX, 1, u32::MAX].into_iter()), u32::MAX);
+    }
 
     #[test]
     fn adjacent_ranks_are_one_range() {

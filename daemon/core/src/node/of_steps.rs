@@ -25,7 +25,9 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         up::Body::NameCall(call) => (call.job, call.node) == (job, me),
         up::Body::SpawnCall(call) => (call.job, call.node) == (job, me),
         up::Body::Waits(report) => {
-            report.silent.is_empty() && report.steps.iter().all(|ranks| are_waiting(me, job, ranks))
+            report.silent.is_empty()
+                && report.steps.len() <= 1
+                && report.steps.iter().all(|ranks| are_waiting(me, job, ranks))
         }
         up::Body::Pong(pong) => pong.job == job,
         up::Body::Hello(_)
@@ -75,6 +77,9 @@ mod tests {
         assert!(may_send(3, 7, &waits(7, 3, Vec::new())));
         assert!(!may_send(3, 7, &waits(8, 3, Vec::new())) && !may_send(3, 7, &waits(7, 4, Vec::new())));
         assert!(!may_send(3, 7, &waits(7, 3, vec![3])));
+        let ranks = RanksWaiting { job: 7, ..RanksWaiting::default() };
+        let twice = WaitReport { probe: 1, steps: vec![ranks.clone(), ranks], silent: Vec::new() };
+        assert!(!may_send(3, 7, &up::Body::Waits(twice)), "a step has one report");
         assert!(!may_send(3, 7, &up::Body::GroupJoin(GroupJoin { node: 3, ..GroupJoin::default() })));
         assert!(!may_send(3, 7, &up::Body::NodesGone(NodesGone { nodes: vec![3] })));
     }

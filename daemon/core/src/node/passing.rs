@@ -148,7 +148,11 @@ impl Node {
         }
         match body {
             up::Body::FenceUp(fence) => {
-                let missed = self.relays.get_mut(fence.job).and_then(|relay| relay.fence_up(fence));
+                let me = self.me.node;
+                let missed = self.relays.get_mut(fence.job).and_then(|relay| match step {
+                    Some(_) => relay.fence_up_of_step(link, me, fence),
+                    None => relay.fence_up(fence),
+                });
                 missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
             }
             up::Body::Located(wire::Located { job, nodes, ports }) => {

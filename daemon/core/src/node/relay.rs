@@ -21,6 +21,10 @@ use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
+/// The most fences that are open with a contribution of one step. A step repeats its last two contributions to a daemon that was
+/// restarted, and may enter one more fence before the daemon learns that these two are complete.
+const OPEN_MAX: usize = 3;
+
 /// The state of a job in a daemon.
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -33,6 +37,8 @@ pub(super) struct Relay {
     fences: BTreeMap<u64, Gathered>,
     /// The result of the last fence, for nodes that missed it.
     last: Option<FenceDown>,
+    /// The link of this node's step that has been sent a result again, and the number of that fence.
+    repeated: Option<(LinkId, u64)>,
     pub(super) locations: Locations,
     begun: Begun,
     /// The nodes that have ended; at the root also the nodes that are lost.
@@ -101,6 +107,7 @@ impl Relay {
             here: BTreeSet::new(),
             fences: BTreeMap::new(),
             last: None,
+            repeated: None,
             locations: Locations::default(),
             begun: Begun::default(),
             done: BTreeMap::new(),
@@ -150,6 +157,19 @@ impl Relay {
         None
     }
 
+    /// Takes a contribution of this node's step, which may be any program of the job's user. Returns the result if the step has missed it;
+    /// once for each link, because what it does not read would fill this daemon's memory.
+    pub(super) fn fence_up_of_step(&mut self, link: LinkId, node: NodeId, fence: FenceUp) -> Option<FenceDown> {
+        let epoch = fence.epoch;
+        let open = self.fences.iter().filter(|(other, gathered)| **other != epoch && gathered.inside.contains(&node));
+        if open.count() >= OPEN_MAX {
+            return None;
+        }
+        let missed = self.fence_up(fence)?;
+        let again = (link, missed.epoch);
+        (self.repeated.replace(again) != Some(again)).then_some(missed)
+    }
+
     /// Takes a fence's result from above.
     pub(super) fn fence_down(&mut self, fence: &FenceDown) {
         self.sent_last = self.sent_last.max(fence.epoch);
@@ -159,7 +179,10 @@ impl Relay {
     fn close_fence(&mut self, fence: &FenceDown) {
         if self.last.as_ref().is_none_or(|last| last.epoch < fence.epoch) {
             self.last = Some(fence.clone());
-            self.fences = self.fences.split_off(&(fence.epoch + 1));
+            self.fences = match fence.epoch.checked_add(1) {
+                Some(next) => self.fences.split_off(&next),
+                None => BTreeMap::new(),
+            };
         }
     }
 
@@ -307,5 +330,50 @@ impl Relay {
 
     fn is_inside(&self, node: NodeId, epoch: u64) -> bool {
         self.fences.range(epoch..).any(|(_, gathered)| gathered.inside.contains(&node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay(nodes: &[NodeId]) -> Relay {
+        let block = wire::Block { first_node: 0, nodes: nodes.len() as u32, ranks_per_node: 1 };
+        let map = wire::TaskMap { nodes: nodes.to_vec(), blocks: vec![block] };
+        let mut relay = Relay::new(1, map.try_into().unwrap(), true);
+        relay.set_here(|_| true);
+        relay
+    }
+
+    fn enter(node: NodeId, epoch: u64) -> FenceUp {
+        FenceUp { job: 1, epoch, nodes: vec![node], batches: Vec::new() }
+    }
+
+    #[test]
+    fn the_last_of_all_fence_numbers_closes_every_fence() {
+        let mut relay = relay(&[7]);
+        assert!(relay.fence_up(enter(7, u64::MAX)).is_none());
+        assert!(matches!(relay.advance(), Some(Ripe::FenceDown(fence)) if fence.epoch == u64::MAX));
+        assert!(relay.advance().is_none() && relay.fences.is_empty());
+    }
+
+    #[test]
+    fn a_step_keeps_few_fences_open() {
+        let mut relay = relay(&[7, 8]);
+        for epoch in 5..100 {
+            assert!(relay.fence_up_of_step(1, 7, enter(7, epoch)).is_none());
+        }
+        assert_eq!(relay.fences.keys().copied().collect::<Vec<_>>(), [5, 6, 7]);
+        relay.fence_down(&FenceDown { job: 1, epoch: 7, batches: Vec::new() });
+        assert!(relay.fence_up_of_step(1, 7, enter(7, 8)).is_none() && relay.fences.contains_key(&8));
+    }
+
+    #[test]
+    fn a_step_gets_the_result_that_it_missed_once_for_each_link() {
+        let mut relay = relay(&[7, 8]);
+        relay.fence_down(&FenceDown { job: 1, epoch: 6, batches: Vec::new() });
+        let mut answered = |link, epoch| relay.fence_up_of_step(link, 7, enter(7, epoch)).is_some();
+        assert!(answered(1, 5) && !answered(1, 6) && !answered(1, 6));
+        assert!(answered(2, 6) && !answered(2, 6), "it has attached again");
     }
 }

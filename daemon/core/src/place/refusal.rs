@@ -330,7 +330,7 @@ fn lack(request: &Request, asked: Option<u32>, oversubscribed: bool, seats: &[Se
 
 fn unbindable(nodes: &[NodeOffer], request: &Request, head: NodeId, text: String) -> Refusal {
     let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
-    let asked = request.apps.iter().map(|app| app.n).sum::<Option<u32>>();
+    let asked = request.apps.iter().map(|app| app.n).try_fold(0u32, |sum, n| Some(sum.saturating_add(n?)));
     let case = Case { nodes, request, head, app: 0, asked, free: 0, seats: &[] };
     let free = case.most_bound();
     Refusal::Binding(Box::new(Shortage {
