@@ -247,6 +247,31 @@ fn a_process_of_another_user_is_no_step_and_no_rank() {
 }
 
 #[test]
+fn a_users_step_can_only_append_to_the_daemons_log() {
+    let Some(shared) = Shared::start(1, "") else { return };
+    // In the background, a daemon's standard error is its log, which the daemon can also read.
+    let rsd = |words: &str| shared.dvm.call(built::rsd()).args(words.split_whitespace()).ok();
+    rsd("start --name logged --slots 1");
+    let job = shared.rsctl(1, "submit --dvm logged -n 1 sleep 1000").ok().trim().to_owned();
+    let step = eventually("the step runs as its user", WITHIN, || {
+        let ours = rsd_tests::processes::mentioning(&shared.dvm.runtime_base().join("logged").display().to_string());
+        let (pid, _) = ours.into_iter().find(|(_, line)| line.contains(&format!("--order {job} ")))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let is_detached = fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|file| file == Path::new("/dev/null"));
+        (status.contains("\nUid:\t1\t1\t1\t1\n") && is_detached).then_some(pid)
+    });
+    let log = fs::read_link(format!("/proc/{step}/fd/2")).expect("root may look");
+    assert!(log.ends_with("rsd.log"), "{log:?}");
+    let about = fs::read_to_string(format!("/proc/{step}/fdinfo/2")).expect("root may look");
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).expect("the kernel reports them").trim();
+    let flags = i32::from_str_radix(flags, 8).expect("they are octal");
+    // O_ACCMODE, O_WRONLY and O_APPEND.
+    assert_eq!((flags & 0o3, flags & 0o2000), (0o1, 0o2000), "{about}");
+    shared.rsctl(1, &format!("cancel --dvm logged {job}")).ok();
+    rsd("stop --dvm logged --force");
+}
+
+#[test]
 fn quotas_are_refused_with_their_setting() {
     let Some(shared) = Shared::start(1, "[users]\njobs = 2\nfollowers = 1\nconnections = 8\nlog = \"64KiB\"\n") else {
         return;

@@ -26,7 +26,7 @@ pub(crate) use inherited::{Adopted, adopt, become_limited};
 pub(crate) use pidfd::{PidFd, Watched, is_exiting, start_time};
 pub(crate) use pipe::{input_pipe, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_env_line, check_wdir, resolve};
-pub(crate) use user::{become_user, detach_streams};
+pub(crate) use user::{become_user, detach_streams, make_log_append_only};
 pub(crate) use warm::map_own_text;
 
 use std::ffi::{CStr, CString, OsStr};

@@ -5,7 +5,6 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::stat::{Mode, umask};
@@ -72,16 +71,19 @@ fn clear_inheritable_capabilities() -> io::Result<()> {
     }
 }
 
-/// Puts a file in the place of standard input, output or error. For a log, the new descriptor can only append, while the daemon's can
-/// also read.
+/// Opens standard error again if it is a file: the new descriptor can only append, while the daemon's can also read. Must be called
+/// before [`become_user`], because only root may open root's log.
+pub(crate) fn make_log_append_only() -> io::Result<()> {
+    let own = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    if own.metadata()?.is_file() {
+        replace(&OpenOptions::new().append(true).open("/proc/self/fd/2")?, 2)?;
+    }
+    Ok(())
+}
+
+/// Closes the daemon's standard input and output.
 pub(crate) fn detach_streams() -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    let log = Path::new("/proc/self/fd/2");
-    let is_file = std::fs::metadata(log).is_ok_and(|meta| meta.is_file());
-    let appending = if is_file { OpenOptions::new().append(true).open(log).ok() } else { None };
-    if let Some(log) = appending {
-        replace(&log, 2)?;
-    }
     replace(&null, 0)?;
     replace(&null, 1)
 }

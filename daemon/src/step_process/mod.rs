@@ -121,7 +121,8 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
 /// Becomes the job's user. Returns the file with the job's launch, which was standard input. If the process cannot become the user, it
 /// tells the daemon why on its standard output.
 fn become_owner(owner: &Owner) -> anyhow::Result<File> {
-    if let Err(error) = spawn::become_user(owner) {
+    let logged = spawn::make_log_append_only().context("open the daemon's log again");
+    if let Err(error) = logged.and_then(|()| spawn::become_user(owner)) {
         println!("{error:#}");
         return Err(error);
     }
