@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use rsd_proto::transport::Shares;
 use rsd_proto::v1::Inventory;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -37,6 +38,8 @@ pub(crate) struct Sockets {
     dir: RuntimeDir,
     state_dir: Arc<StateDir>,
     callers: Callers,
+    /// What each user has of all connections to the daemon.
+    connections: Shares,
     door: Door,
     listeners: mpsc::Sender<UnixListener>,
     join: JoinHandle<()>,
@@ -48,16 +51,17 @@ impl Sockets {
         state_dir: &Arc<StateDir>,
         name: String,
         callers: Callers,
+        connections: Shares,
         door: &Door,
     ) -> anyhow::Result<(Sockets, mpsc::Receiver<UnixListener>)> {
         let base = settings::runtime_dir()?;
         let dir = RuntimeDir::open(&base, &name, state_dir.path(), callers.serves_all)?;
         let (listeners, receiver) = mpsc::channel(1);
         listeners.try_send(dir.listen()?).context("pass the socket on")?;
-        let join = tokio::spawn(join::serve(join::listen(&dir)?, callers, door.clone()));
+        let join = tokio::spawn(join::serve(join::listen(&dir)?, callers, connections.clone(), door.clone()));
         state_dir.link_to(dir.path())?;
         let (state_dir, door) = (Arc::clone(state_dir), door.clone());
-        Ok((Sockets { name, base, dir, state_dir, callers, door, listeners, join }, receiver))
+        Ok((Sockets { name, base, dir, state_dir, callers, connections, door, listeners, join }, receiver))
     }
 
     /// Whether they are for all users.
@@ -77,7 +81,7 @@ impl Sockets {
         let members = join::listen(&dir)?;
         self.listeners.send(dir.listen()?).await.context("the server has ended")?;
         self.join.abort();
-        self.join = tokio::spawn(join::serve(members, self.callers, self.door.clone()));
+        self.join = tokio::spawn(join::serve(members, self.callers, self.connections.clone(), self.door.clone()));
         (self.base, self.dir) = (base, dir);
         Ok(())
     }

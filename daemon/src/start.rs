@@ -332,7 +332,8 @@ async fn serve(
         true => format!(".private-{}", std::process::id()),
         false => name_of(&options).to_owned(),
     };
-    let (sockets, unix) = Sockets::open(state_dir, entry, callers, &door)?;
+    let connections = Shares::new(settings.users.connections);
+    let (sockets, unix) = Sockets::open(state_dir, entry, callers, connections.clone(), &door)?;
     if before.is_none_or(|before| before.dvm != identity.dvm) {
         state_dir.forget_kept();
     }
@@ -399,7 +400,6 @@ async fn serve(
     let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
     let refusals = refusals::logged();
     let tcp = bound.and(membership.own()).map(|own| TcpDoor { listeners, own, refusals: refusals.clone() });
-    let connections = Shares::new(settings.users.connections);
     let admission = Admission { serves_all: callers.serves_all, connections };
     let connections = transport::accept(unix, tcp, admission);
     let followers = Shares::new(settings.users.followers);

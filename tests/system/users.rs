@@ -307,6 +307,18 @@ fn quotas_are_refused_with_their_setting() {
 }
 
 #[test]
+fn one_user_does_not_take_all_places_for_groups() {
+    let Some(shared) = Shared::start(1, "[users]\nconnections = 8\n") else { return };
+    let script = "import socket, sys\nidle = []\nfor _ in range(9):\n    s = socket.socket(socket.AF_UNIX)\n    \
+                  s.connect(sys.argv[1]); idle.append(s)\ns.sendall(b'?\\n')\nprint(s.recv(1000).decode(), flush=True); sys.stdin.read()";
+    let socket = shared.dvm.runtime_dir(0).join("join.sock");
+    let idle = shared.run(1, "python3").args(["-c", script]).args([socket]).stdin_open().start();
+    idle.until_stdout(|out| out.contains("users.connections").then_some(()));
+    let alone = shared.rsctl(2, "group exec actors --size 2 --timeout 2s -- true").fails(124);
+    assert!(alone.contains("1 of 2 members"), "another user still gets a place: {alone}");
+}
+
+#[test]
 fn a_login_over_tcp_acts_as_the_tokens_user() {
     let Some(shared) = Shared::start(1, "") else { return };
     let listen = shared.dvm.listen();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use nix::unistd::{Pid, geteuid};
 use rsd_core::rsd::{Caller, Input, MemberId};
 use rsd_proto::join::{BY_OTHER, Decoder, Event, Join, Line};
-use rsd_proto::transport::exit;
+use rsd_proto::transport::{Share, Shares, exit};
 use rsd_proto::v1::GroupJoin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -32,6 +32,8 @@ const TALK_DEADLINE: Duration = Duration::from_secs(10);
 const CLIENTS_MAX: usize = 16 << 10;
 /// The pause after a failure to accept, which usually means that no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The most connections of a user beyond its share, which are refused with the reason. Further ones are closed.
+const OVER_MAX: usize = 16;
 
 /// A requested place in a group.
 struct Lease {
@@ -52,8 +54,8 @@ pub(crate) fn listen(dir: &RuntimeDir) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves the socket until the daemon ends.
-pub(crate) async fn serve(listener: UnixListener, callers: Callers, door: Door) {
+/// Serves the socket until the daemon ends. Where it serves all users, each connection takes one of its user's `connections`.
+pub(crate) async fn serve(listener: UnixListener, callers: Callers, connections: Shares, door: Door) {
     let room = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -65,6 +67,14 @@ pub(crate) async fn serve(listener: UnixListener, callers: Callers, door: Door) 
         if !callers.serves_all && uid != ROOT && uid != geteuid().as_raw() {
             continue;
         }
+        let share = match callers.serves_all.then(|| connections.take(uid, OVER_MAX)) {
+            Some(Some(share)) if share.is_over() => {
+                tokio::spawn(refuse(stream, share));
+                continue;
+            }
+            Some(None) => continue,
+            share => share.flatten(),
+        };
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
             warn!(CLIENTS_MAX, "too many processes wait for places in groups: refused a connection");
             continue;
@@ -74,9 +84,18 @@ pub(crate) async fn serve(listener: UnixListener, callers: Callers, door: Door) 
             // Without a name, the head refuses.
             let user = callers.name_of(Caller { uid, is_admin: false }).await.unwrap_or_default();
             talk(stream, Process { uid, user, pid }, &door).await;
-            drop(permit);
+            drop((permit, share));
         });
     }
+}
+
+/// Refuses a connection of a user who has too many.
+async fn refuse(mut stream: UnixStream, share: Share) {
+    let text = "you have as many connections to this daemon as it allows a user (setting users.connections)".to_owned();
+    // A client that can no longer send its request does not read the answer.
+    let _ = tokio::time::timeout(TALK_DEADLINE, request(&mut stream)).await;
+    let _ = say(&mut stream, &Event::Error { code: exit::NOT_PERMITTED, text }).await;
+    drop(share);
 }
 
 /// The process that requests a join, over a unix socket.
