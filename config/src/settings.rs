@@ -104,6 +104,8 @@ settings! {
     users: Users {
         /// The most jobs that are queued or running.
         jobs: usize,
+        /// The most bytes of the submissions of these jobs.
+        submissions: u64,
         /// The most clients that follow jobs.
         followers: usize,
         /// The most connections to one daemon.

@@ -96,5 +96,6 @@ pub(crate) fn tuning(settings: &Settings) -> Tuning {
         line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
         jobs_kept: settings.jobs.keep,
         user_jobs: settings.users.jobs,
+        user_submissions: settings.users.submissions,
     }
 }

@@ -70,6 +70,8 @@ pub struct Tuning {
     pub jobs_kept: usize,
     /// In a DVM that serves all users: the most jobs of a user that are queued or running, except root's.
     pub user_jobs: usize,
+    /// In a DVM that serves all users: the most bytes of the specifications of these jobs, except root's.
+    pub user_submissions: u64,
 }
 
 impl Default for Tuning {
@@ -84,6 +86,7 @@ impl Default for Tuning {
             line_max: 256 << 10,
             jobs_kept: 1000,
             user_jobs: 1000,
+            user_submissions: 256 << 20,
         }
     }
 }

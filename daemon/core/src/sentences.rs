@@ -301,6 +301,14 @@ pub(crate) mod member {
     }
 }
 
+/// Shortens a text that has more bytes, and marks the end.
+pub(crate) fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('…');
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@
 use prost::Message;
 use rsd_proto::v1::{self as wire, JobSpec, JobState, RankExit, down, job_event};
 
+use super::job::spec_bytes;
 use super::jobs::Jobs;
 use super::launching::name_and_secret;
 use super::life::{Life, Pending, Why};
@@ -67,7 +68,8 @@ impl Head {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err("no program given".into());
         }
-        self.check_jobs(owner.as_ref().map_or(0, |owner| owner.uid)).map_err(|refused| refused.text)?;
+        let bytes = spec_bytes(&spec, &call.preput);
+        self.check_jobs(owner.as_ref().map_or(0, |owner| owner.uid), bytes).map_err(|refused| refused.text)?;
         let (placement, wanted) = self.fit(&mut spec, &call.soft)?;
 
         let id = self.next_job(out);
@@ -198,7 +200,8 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
             0 => (triplet.first, triplet.first, 1),
             stride if stride < 0 => {
                 let stride = stride.checked_neg()?;
-                let steps = triplet.first.checked_sub(triplet.last)?.div_euclid(stride);
+                let span = triplet.first.checked_sub(triplet.last).filter(|span| *span >= 0)?;
+                let steps = span.div_euclid(stride);
                 (triplet.first - steps * stride, triplet.first, stride)
             }
             stride => (triplet.first, triplet.last, stride),
@@ -239,6 +242,7 @@ mod tests {
         assert_eq!(largest(&soft(&[(3, 3, 0)]), 5), Some(3));
         assert_eq!(largest(&soft(&[(0, 0, 1), (-5, -1, 1), (8, 9, 1)]), 7), None);
         assert_eq!(largest(&soft(&[(i64::MIN, i64::MAX, 1), (i64::MAX, i64::MIN, i64::MIN)]), 7), None);
+        assert_eq!(largest(&soft(&[(1, 2, -i64::MAX), (i64::MAX, 2, -1)]), 7), Some(7));
         assert_eq!(largest(&soft(&[]), 7), None);
     }
 }

@@ -88,7 +88,7 @@ impl Head {
         let (realm, nodes) = (self.realm(join.uid), &self.nodes);
         let joined = match self.is_stopping() {
             false => self
-                .check_jobs(join.uid)
+                .check_jobs(join.uid, 0)
                 .and_then(|()| self.lobbies.of(realm).join(now.mono, join, |node| nodes.name(node))),
             true => Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped")),
         };

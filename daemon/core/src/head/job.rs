@@ -17,12 +17,14 @@ use crate::calls::exit;
 use crate::outbox::Inbox;
 use crate::place::Placement;
 use crate::taskmap::TaskMap;
-use crate::{JobId, NodeId, Now, plan};
+use crate::{JobId, NodeId, Now, plan, sentences};
 
 /// How many notices of steps a job's log reports; most of them have the same text.
 const NOTICES_MAX: usize = 8;
 /// How many failed ranks clients are shown, so that their messages stay below the limit of gRPC.
 const EXITS_SHOWN: usize = 100_000;
+/// How much of its command line a job shows, and how much of a step's notice, in bytes. Both remain after the job has ended.
+const SHOWN_BYTES: usize = 4 << 10;
 
 /// A job.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Job {
     owner: Option<wire::User>,
     pub(super) grace_ms: u64,
     life: Life,
+    /// The bytes of its specification, which the head keeps until it has ended.
+    pub(super) spec_bytes: u64,
     command: String,
     pub(super) namespace: String,
     submitted_ms: u64,
@@ -82,6 +86,7 @@ impl Job {
             id,
             owner,
             grace_ms: pending.spec.kill_grace_ms.unwrap_or(grace_ms),
+            spec_bytes: spec_bytes(&pending.spec, &pending.preput),
             command: command_line(&pending.spec),
             life: Life::Queued(Box::new(pending)),
             namespace,
@@ -229,6 +234,8 @@ impl Job {
 
     /// Takes in a step's notice. Returns it if it is new and within the limit.
     pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
+        let mut notice = wire::Notice { text: notice.text.clone(), ..*notice };
+        sentences::cut(&mut notice.text, SHOWN_BYTES);
         let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
         let news = fits && self.noticed.insert((notice.node, notice.text.clone()));
         news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
@@ -376,15 +383,50 @@ fn chooses_interface(spec: &JobSpec) -> bool {
     apps.chain(&spec.env).any(|var| var.name == *INTERFACE.as_bytes())
 }
 
+/// Returns the bytes of a specification and of the initial contents of the KVS.
+pub(super) fn spec_bytes(spec: &JobSpec, preput: &[wire::Kv]) -> u64 {
+    let preput: usize = preput.iter().map(Message::encoded_len).sum();
+    (spec.encoded_len() + preput) as u64
+}
+
 fn command_line(spec: &JobSpec) -> String {
-    let app = |app: &wire::App| {
-        let words = app.argv.iter().map(|word| {
-            let word = String::from_utf8_lossy(word);
-            let plain =
-                !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
-            if plain { word.into_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
-        });
-        words.collect::<Vec<_>>().join(" ")
+    let quoted = |word: &[u8]| {
+        // A word may have many megabytes.
+        let word = String::from_utf8_lossy(&word[..word.len().min(SHOWN_BYTES)]);
+        let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
+        if plain { word.into_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
     };
-    spec.apps.iter().map(app).collect::<Vec<_>>().join(" : ")
+    let mut line = String::new();
+    for (at, app) in spec.apps.iter().enumerate() {
+        let between = if at > 0 { " : " } else { "" };
+        for (nth, word) in app.argv.iter().enumerate() {
+            line.push_str(if nth > 0 { " " } else { between });
+            line.push_str(&quoted(word));
+            if line.len() > SHOWN_BYTES {
+                sentences::cut(&mut line, SHOWN_BYTES);
+                return line;
+            }
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_quoted_and_cut() {
+        let app = |words: &[&str]| wire::App {
+            argv: words.iter().map(|word| word.as_bytes().to_vec().into()).collect(),
+            ..Default::default()
+        };
+        let line = |apps: Vec<wire::App>| command_line(&JobSpec { apps, ..Default::default() });
+        assert_eq!(line(vec![app(&["echo", "it's", ""]), app(&["true"])]), r"echo 'it'\''s' '' : true");
+        let long = "ä".repeat(SHOWN_BYTES);
+        for words in [vec!["echo", &long], vec!["x"; 1 << 16]] {
+            let cut = line(vec![app(&words)]);
+            assert!(cut.len() <= SHOWN_BYTES + 3 && cut.ends_with('…'), "{}", cut.len());
+        }
+    }
 }

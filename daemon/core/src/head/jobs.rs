@@ -24,6 +24,8 @@ pub(super) struct Jobs {
 struct OfUser {
     all: BTreeSet<JobId>,
     alive: usize,
+    /// The bytes of the specifications of these.
+    spec_bytes: u64,
     /// The ended jobs, oldest first.
     ended: VecDeque<JobId>,
 }
@@ -34,6 +36,7 @@ impl Jobs {
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
         of_user.all.insert(job.id);
         of_user.alive += 1;
+        of_user.spec_bytes += job.spec_bytes;
         if let Some(spawned) = &job.spawned {
             self.families.entry(spawned.root).or_default().insert(job.id);
         }
@@ -53,9 +56,9 @@ impl Jobs {
         self.of_user.get(&uid)?.all.last().copied()
     }
 
-    /// Returns how many jobs of this user have not ended.
-    pub(super) fn alive_of(&self, uid: u32) -> usize {
-        self.of_user.get(&uid).map_or(0, |of_user| of_user.alive)
+    /// Returns how many jobs of this user have not ended, and the bytes of their specifications.
+    pub(super) fn alive_of(&self, uid: u32) -> (usize, u64) {
+        self.of_user.get(&uid).map_or((0, 0), |of_user| (of_user.alive, of_user.spec_bytes))
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Job> {
@@ -121,9 +124,12 @@ impl Jobs {
                 self.families.remove(&root);
             }
         }
-        let uid = self.all.get(&id).map_or(0, Job::owner_uid);
+        let (uid, bytes) = self.all.get(&id).map_or((0, 0), |job| (job.owner_uid(), job.spec_bytes));
         let of_user = self.of_user.entry(uid).or_default();
-        of_user.alive -= usize::from(was_alive);
+        if was_alive {
+            of_user.alive -= 1;
+            of_user.spec_bytes -= bytes;
+        }
         of_user.ended.push_back(id);
         let excess = of_user.ended.len().saturating_sub(keep);
         let forgotten: Vec<JobId> = of_user.ended.drain(..excess).collect();

@@ -1,6 +1,7 @@
 //! From a submission to its launch: a job is placed at once or queued.
 
 use bytes::Bytes;
+use prost::Message;
 use rsd_proto::frameworks;
 use rsd_proto::v1::{JobSpec, User, down, job_event};
 
@@ -33,7 +34,7 @@ impl Head {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
         }
-        self.check_jobs(uid)?;
+        self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let wanted = plan::request(&spec).map_err(never)?;

@@ -44,16 +44,27 @@ impl Head {
         !self.serves_all || caller.may_use(self.owner_uid(job))
     }
 
-    /// Refuses one more job of a user who has as many as the DVM allows.
-    pub(super) fn check_jobs(&self, uid: u32) -> Result<(), Refused> {
-        let (has, most) = (self.jobs.alive_of(self.realm(uid)), self.tuning.user_jobs);
-        if !self.serves_all || uid == ROOT || has < most {
+    /// Refuses one more job, with a specification of so many bytes, of a user who has as much as the DVM allows.
+    pub(super) fn check_jobs(&self, uid: u32, bytes: u64) -> Result<(), Refused> {
+        let (has, held) = self.jobs.alive_of(self.realm(uid));
+        let (most, most_bytes) = (self.tuning.user_jobs, self.tuning.user_submissions);
+        if !self.serves_all || uid == ROOT {
             return Ok(());
         }
-        let text = format!(
-            "you have {has} jobs queued or running, and this DVM allows a user {most} (setting users.jobs): wait until some have \
-             ended, or cancel some"
-        );
+        let text = if has >= most {
+            format!(
+                "you have {has} jobs queued or running, and this DVM allows a user {most} (setting users.jobs): wait until some \
+                 have ended, or cancel some"
+            )
+        } else if held.saturating_add(bytes) > most_bytes {
+            format!(
+                "the programs, arguments, environments and host lists of your queued and running jobs have {held} bytes, those of \
+                 this one {bytes}, and this DVM allows a user {most_bytes} (setting users.submissions): wait until some jobs have \
+                 ended, cancel some, or pass less of the environment"
+            )
+        } else {
+            return Ok(());
+        };
         Err(Refused::new(exit::NOT_PLACED, text))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::JobId;
 use crate::place::Refusal;
+use crate::{JobId, sentences};
 
 /// The queue. Job numbers grow, so their order is the order of submission.
 #[derive(Debug, Default)]
@@ -43,7 +43,12 @@ impl Queue {
     }
 }
 
+/// The most bytes of a reason: it may quote long host lists.
+const REASON_BYTES_MAX: usize = 4 << 10;
+
 /// Returns why a job waits, in one line.
 pub(super) fn waiting(refusal: &Refusal) -> String {
-    refusal.to_string().lines().next().unwrap_or_default().to_owned()
+    let mut line = refusal.to_string().lines().next().unwrap_or_default().to_owned();
+    sentences::cut(&mut line, REASON_BYTES_MAX);
+    line
 }

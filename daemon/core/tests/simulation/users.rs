@@ -12,6 +12,8 @@ const ANN: Caller = Caller { uid: 1001, is_admin: false };
 const BOB: Caller = Caller { uid: 1002, is_admin: false };
 /// The most jobs of a user.
 const JOBS: usize = 3;
+/// The most bytes of their specifications.
+const SUBMISSIONS: u64 = 1 << 20;
 
 /// A head that serves all users, alone in its DVM.
 struct Head {
@@ -25,7 +27,7 @@ impl Head {
         let inventory = Some(wire::Inventory { slots: 64, ..Default::default() });
         let me = wire::NodeInfo { name: "n0".into(), inventory, ..Default::default() };
         let start = Start { me, dvm: "d".into(), serves_all: true, ..Default::default() };
-        let tuning = Tuning { user_jobs: JOBS, ..Tuning::default() };
+        let tuning = Tuning { user_jobs: JOBS, user_submissions: SUBMISSIONS, ..Tuning::default() };
         Head { core: Rsd::new(Now { mono: Duration::ZERO, unix_ms: 0 }, start, tuning), now: Duration::ZERO, next: 1 }
     }
 
@@ -51,7 +53,11 @@ impl Head {
     }
 
     fn submit(&mut self, caller: Caller) -> Result<JobId, String> {
-        let apps = vec![wire::App { argv: vec!["sleep".into()], n: Some(1), ..Default::default() }];
+        self.submit_program(caller, vec!["sleep".into()])
+    }
+
+    fn submit_program(&mut self, caller: Caller, argv: Vec<Bytes>) -> Result<JobId, String> {
+        let apps = vec![wire::App { argv, n: Some(1), ..Default::default() }];
         let spec = Box::new(wire::JobSpec { apps, ..Default::default() });
         let user = format!("user{}", caller.uid);
         let (answer, effects) = self.ask(caller, Call::Submit { spec, random: Bytes::new(), user: user.clone() });
@@ -196,6 +202,53 @@ fn a_user_has_at_most_as_many_jobs_as_the_setting_says_and_root_any_number() {
     head.submit(BOB).expect("another user's jobs do not count");
     for _ in 0..=JOBS {
         head.submit(ROOT).unwrap();
+    }
+}
+
+#[test]
+fn the_submissions_of_a_users_jobs_are_limited_together_until_the_jobs_have_ended() {
+    let mut head = Head::new();
+    let large = || vec![Bytes::from("program"), vec![b'x'; 700 << 10].into()];
+    let job = head.submit_program(ANN, large()).unwrap();
+    let refused = head.submit_program(ANN, large()).unwrap_err();
+    assert!(refused.contains("users.submissions") && refused.contains("1048576"), "{refused}");
+    head.submit(ANN).expect("a small one fits");
+    head.submit_program(BOB, large()).expect("another user's jobs do not count");
+    head.submit_program(ROOT, large()).unwrap();
+    head.submit_program(ROOT, large()).expect("root has no limit");
+    let Answer::Job(info) = head.ask(ANN, Call::GetJob(job)).0 else { panic!("it is Ann's") };
+    assert!(info.command.len() < 5000 && info.command.starts_with("program xxx"), "{}", info.command.len());
+
+    let (_, link) = head.attach(ANN.uid, job);
+    let done = wire::Done { job, nodes: vec![0], exits: Vec::new(), fences: vec![0] };
+    head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Done(done)) } });
+    head.submit_program(ANN, large()).expect("the first one has ended");
+}
+
+#[test]
+fn numbers_that_no_step_has_do_not_end_the_daemon() {
+    let mut head = Head::new();
+    let job = head.submit(ANN).unwrap();
+    let (_, link) = head.attach(ANN.uid, job);
+    for epoch in [u64::MAX, u64::MAX, u64::MAX - 1] {
+        let fence = wire::FenceUp { job, epoch, nodes: vec![0], batches: Vec::new() };
+        head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::FenceUp(fence)) } });
+    }
+    for steps in [1, 2] {
+        let req = head.next;
+        head.next += 1;
+        let asked = head.handle(Input::Call { req, caller: ANN, call: Call::ListWaits(None) });
+        let probe = asked.iter().find_map(|effect| match effect {
+            Effect::Down { down: wire::Down { body: Some(down::Body::WaitProbe(probe)) }, .. } => Some(probe.probe),
+            _ => None,
+        });
+        let most = u32::MAX;
+        let ranks = wire::RanksWaiting { job, inside: most, starting: most, alive: most, ..Default::default() };
+        let report =
+            wire::WaitReport { probe: probe.expect("the step is asked"), steps: vec![ranks; steps], silent: vec![] };
+        let effects = head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Waits(report)) } });
+        let is_answered = effects.iter().any(|effect| matches!(effect, Effect::Answer { .. }));
+        assert_eq!(is_answered, steps == 1, "a step has one report: {effects:?}");
     }
 }
 
