@@ -117,6 +117,7 @@ impl Shell {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
             let wait = wait.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let wait = self.logs.patience_ends().map_or(wait, |at| at.min(wait));
             let refill = self.steps.refill_at().unwrap_or(wait);
             let event = tokio::select! {
                 biased;
@@ -129,6 +130,7 @@ impl Shell {
             };
             let Some(event) = event else { break };
             self.on_event(event);
+            self.logs.give_up_hung(Instant::now());
         }
         if self.core.is_head() && self.identity.next_job != self.next_job {
             self.identity.next_job = self.next_job;

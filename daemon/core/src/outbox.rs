@@ -66,6 +66,7 @@ impl<T> Outbox<T> {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Inbox {
     next: u64,
+    acked: u64,
 }
 
 impl Inbox {
@@ -82,6 +83,17 @@ impl Inbox {
     /// Returns the offset to acknowledge.
     pub fn received(&self) -> u64 {
         self.next
+    }
+
+    /// Returns the same and records that it is acknowledged.
+    pub fn ack(&mut self) -> u64 {
+        self.acked = self.next;
+        self.next
+    }
+
+    /// Returns how many bytes have arrived since the last acknowledgement.
+    pub fn unacked(&self) -> u64 {
+        self.next - self.acked
     }
 }
 
@@ -102,7 +114,9 @@ mod tests {
         assert_eq!(again, [(first, "hello"), (second, "world")]);
         assert!(!inbox.accept(first, 5));
         assert!(inbox.accept(second, 5));
-        outbox.ack(inbox.received());
+        assert_eq!(inbox.unacked(), 10);
+        outbox.ack(inbox.ack());
+        assert_eq!(inbox.unacked(), 0);
         assert!(outbox.is_open() && outbox.is_drained());
     }
 
@@ -119,6 +133,6 @@ mod tests {
     fn nothing_beyond_a_gap_is_accepted() {
         let mut inbox = Inbox::default();
         assert!(!inbox.accept(7, 3));
-        assert_eq!(inbox.received(), 0);
+        assert_eq!(inbox.ack(), 0);
     }
 }

@@ -57,6 +57,11 @@ impl Rsd {
             Input::MemberGone { member } => self.node.on_member_gone(member, &mut from_node),
             Input::PortOpened { listen } => self.node.on_port_opened(listen, &mut from_node),
             Input::ReachedAt(ip) => self.node.on_reached_at(ip, &mut from_node),
+            Input::LogPace { log, is_slow } => {
+                if let Some(head) = &mut self.head {
+                    head.on_log_pace(log, is_slow, &mut from_head);
+                }
+            }
             Input::Tick => {}
         }
         self.settle(now, from_node, from_head, out);

@@ -3,20 +3,19 @@
 //!
 //! Events are length-delimited protobuf in `jobs/N.log`. A thread of its own writes the files, and clients' reads of files are done by
 //! tokio's blocking threads: a slow or hung file system delays neither the daemon's thread nor other jobs. Events that are not yet in
-//! the file are in memory, where followers that keep up find them. When the file cannot grow (disk full, the limit of `jobs.log_max`,
-//! or a file system that does not answer) the head drops output and logs that; the job keeps running, and its other events are kept in
-//! memory.
+//! the file are in memory, where followers that keep up find them. When a log has many of them, it is *slow*: the core, which is told,
+//! acknowledges no output of the job until enough is written. When the file cannot grow (disk full, the limit of `jobs.log_max`, or a file
+//! system that does not answer) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
 
 mod follower;
+mod writer;
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use rsd_core::JobId;
@@ -29,9 +28,9 @@ pub(crate) use follower::Follower;
 const ROOT: u32 = 0;
 /// How much a follower reads at once, and about how much is written at once.
 const PIECE_BYTES: usize = 128 << 10;
-/// How much of a log may wait to be written. The daemon's thread waits when there is more.
+/// How much of a log may wait to be written before it is slow. It is slow until a quarter of that waits.
 const WAITING_BYTES: u64 = 16 << 20;
-/// How long the daemon's thread waits for a file system that writes nothing.
+/// How long a slow log waits for a file system that writes nothing, of any log.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The logs of a head.
@@ -45,6 +44,23 @@ pub(crate) struct JobLogs {
     /// The bytes of the logs of each user, by uid.
     of_users: Mutex<HashMap<u32, u64>>,
     writer: Sender<Work>,
+    state: Arc<State>,
+}
+
+/// What the daemon's thread and the writer share.
+struct State {
+    /// The slow logs.
+    slow: Mutex<BTreeMap<JobId, Arc<Log>>>,
+    /// Since when the writer has been at one piece of work; None: it has none.
+    busy_since: Mutex<Option<Instant>>,
+    /// Is called when a log becomes slow, and when it no longer is. It must not wait.
+    on_pace: Box<dyn Fn(JobId, bool) + Send + Sync>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("slow", &lock(&self.slow).len()).finish_non_exhaustive()
+    }
 }
 
 /// A task of the thread that writes.
@@ -58,13 +74,13 @@ enum Work {
 
 #[derive(Debug)]
 struct Log {
+    job: JobId,
     path: PathBuf,
     /// The user whose share it counts for; None in a DVM that serves one user, and for root.
     user: Option<u32>,
     events: Mutex<Events>,
-    /// Some events were written.
-    written: Condvar,
     progress: watch::Sender<Progress>,
+    state: Arc<State>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +97,8 @@ struct Events {
     file: Option<Arc<File>>,
     /// Whether the writer has a task for this log.
     is_queued: bool,
+    /// Whether much of it waits to be written.
+    is_slow: bool,
     /// Whether further output is dropped.
     is_full: bool,
     /// Whether nothing can be written any more.
@@ -110,19 +128,47 @@ struct Progress {
 }
 
 impl JobLogs {
-    /// Logs in `dir`, of at most `limit_bytes` each and `user_bytes` of a user. Logs of an earlier daemon are deleted.
-    pub(crate) fn new(dir: PathBuf, limit_bytes: u64, user_bytes: u64) -> JobLogs {
+    /// Logs in `dir`, of at most `limit_bytes` each and `user_bytes` of a user. Logs of an earlier daemon are deleted. `on_pace` is called
+    /// when a log becomes slow (true), and when it no longer is.
+    pub(crate) fn new(
+        dir: PathBuf,
+        limit_bytes: u64,
+        user_bytes: u64,
+        on_pace: impl Fn(JobId, bool) + Send + Sync + 'static,
+    ) -> JobLogs {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|ending| ending == "log") {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
         let (writer, work) = channel();
+        let state = State { slow: Mutex::default(), busy_since: Mutex::default(), on_pace: Box::new(on_pace) };
+        let state = Arc::new(state);
+        let of_writer = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("job-logs".into()).stack_size(128 << 10);
-        if let Err(error) = thread.spawn(move || write_all(&work)) {
+        if let Err(error) = thread.spawn(move || writer::write_all(&work, &of_writer)) {
             tracing::error!(%error, "cannot start the thread that writes job logs: jobs' output is lost");
         }
-        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default(), writer }
+        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default(), writer, state }
+    }
+
+    /// Returns when [`JobLogs::give_up_hung`] must be called, if the writer makes no progress until then; None while no log is slow.
+    pub(crate) fn patience_ends(&self) -> Option<Instant> {
+        if lock(&self.state.slow).is_empty() {
+            return None;
+        }
+        // A writer without work has not yet seen that there is some.
+        Some(lock(&self.state.busy_since).unwrap_or_else(Instant::now) + PATIENCE)
+    }
+
+    /// Drops what slow logs cannot write, if the file system has written nothing for too long. Their jobs go on.
+    pub(crate) fn give_up_hung(&self, now: Instant) {
+        let is_hung = lock(&self.state.busy_since).is_some_and(|since| since + PATIENCE <= now);
+        let slow: Vec<Arc<Log>> = if is_hung { lock(&self.state.slow).values().cloned().collect() } else { Vec::new() };
+        for log in slow {
+            tracing::error!(path = %log.path.display(), "the file system does not write a job's log");
+            log.fail(&format!("nothing was written within {} s", PATIENCE.as_secs()));
+        }
     }
 
     pub(crate) fn append(&self, job: JobId, event: JobEvent) {
@@ -132,7 +178,9 @@ impl JobLogs {
             _ => None,
         };
         let user = owner.filter(|uid| *uid != ROOT);
-        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(|| Arc::new(Log::new(&self.dir, job, user))));
+        let log = Arc::clone(
+            lock(&self.logs).entry(job).or_insert_with(|| Arc::new(Log::new(&self.dir, job, user, &self.state))),
+        );
         let room = match log.user {
             Some(user) => self.user_bytes.saturating_sub(lock(&self.of_users).get(&user).copied().unwrap_or(0)),
             None => u64::MAX,
@@ -149,6 +197,7 @@ impl JobLogs {
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = lock(&self.logs).remove(&job) {
             self.forget_bytes(&log);
+            lock(&self.state.slow).remove(&job);
             let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file
         }
     }
@@ -171,50 +220,17 @@ impl JobLogs {
     }
 }
 
-/// The thread that writes. It ends with the logs.
-fn write_all(work: &Receiver<Work>) {
-    while let Ok(work) = work.recv() {
-        match work {
-            Work::Write(log) => {
-                if let Err(error) = log.write() {
-                    tracing::error!(path = %log.path.display(), %error, "cannot write a job's log");
-                    log.fail(&error.to_string());
-                }
-            }
-            // Readers have the file open and do not need its name.
-            Work::Remove(log) => drop(std::fs::remove_file(&log.path)),
-            #[cfg(test)]
-            Work::Report(to) => drop(to.send(())),
-        }
-    }
-}
-
 impl Log {
-    fn new(dir: &Path, job: JobId, user: Option<u32>) -> Log {
+    fn new(dir: &Path, job: JobId, user: Option<u32>, state: &Arc<State>) -> Log {
         let path = dir.join(format!("{job}.log"));
-        Log {
-            path,
-            user,
-            events: Mutex::default(),
-            written: Condvar::new(),
-            progress: watch::Sender::new(Progress::default()),
-        }
+        let progress = watch::Sender::new(Progress::default());
+        Log { job, path, user, events: Mutex::default(), progress, state: Arc::clone(state) }
     }
 
     /// Adds an event; output only within `limit_bytes` of this log and `room` bytes of its user.
-    fn append(&self, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
+    fn append(self: &Arc<Self>, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
         let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
         let mut events = lock(&self.events);
-        while !events.has_failed && events.tail_bytes > WAITING_BYTES {
-            let (again, waited) = self.written.wait_timeout(events, PATIENCE).unwrap_or_else(PoisonError::into_inner);
-            events = again;
-            if waited.timed_out() {
-                drop(events);
-                tracing::error!(path = %self.path.display(), "the file system does not write a job's log");
-                self.fail(&format!("nothing was written within {} s", PATIENCE.as_secs()));
-                events = lock(&self.events);
-            }
-        }
         events.has_ended |= matches!(event.body, Some(job_event::Body::Ended(_)));
         let before = events.tail_bytes;
         let (bytes, used) = (delimited_len(&event), events.written_bytes + events.tail_bytes);
@@ -238,60 +254,26 @@ impl Log {
         events.is_queued |= needs_task;
         let added = events.tail_bytes - before;
         events.counted_bytes += added;
+        if events.tail_bytes > WAITING_BYTES && !events.has_failed && !events.is_slow {
+            events.is_slow = true;
+            lock(&self.state.slow).insert(self.job, Arc::clone(self));
+            (self.state.on_pace)(self.job, true);
+        }
         self.report(&events);
         Appended { bytes: added, needs_task }
+    }
+
+    /// Records that little waits to be written, or nothing will be.
+    fn is_no_longer_slow(&self, events: &mut Events) {
+        if std::mem::take(&mut events.is_slow) {
+            lock(&self.state.slow).remove(&self.job);
+            (self.state.on_pace)(self.job, false);
+        }
     }
 
     fn report(&self, events: &Events) {
         let (count, ended) = (events.written + events.tail.len() as u64, events.has_ended);
         self.progress.send_modify(|progress| *progress = Progress { events: count, ended });
-    }
-
-    /// Writes what is in memory.
-    fn write(&self) -> std::io::Result<()> {
-        loop {
-            // Nothing that may wait for the file system is done while this is locked.
-            let mut events = lock(&self.events);
-            if events.tail.is_empty() || events.has_failed {
-                events.is_queued = false;
-                let open = events.file.clone().filter(|_| events.has_ended);
-                drop(events);
-                if open.is_some_and(|file| self.names(&file)) {
-                    lock(&self.events).file = None;
-                }
-                return Ok(());
-            }
-            let (mut batch, mut size) = (Vec::new(), 0);
-            for entry in &events.tail {
-                batch.extend(entry.event.clone());
-                size += entry.bytes;
-                if size >= PIECE_BYTES as u64 {
-                    break;
-                }
-            }
-            let (file, before) = (events.file.clone(), events.written_bytes);
-            drop(events);
-            let file = match file {
-                Some(file) => file,
-                None => Arc::new(OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?),
-            };
-            let bytes: Vec<u8> = batch.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
-            if let Err(error) = (&*file).write_all(&bytes) {
-                // A reader must not find a partial event.
-                let _ = file.set_len(before);
-                return Err(error);
-            }
-            let mut events = lock(&self.events);
-            events.file = Some(file);
-            if events.has_failed {
-                continue; // the daemon has given up meanwhile, and the events are in memory
-            }
-            events.tail.drain(..batch.len());
-            events.tail_bytes -= size;
-            events.written += batch.len() as u64;
-            events.written_bytes += size;
-            self.written.notify_all();
-        }
     }
 
     /// Drops the output that is not written, and further output. The other events stay in memory.
@@ -301,6 +283,7 @@ impl Log {
             return;
         }
         events.is_full = true;
+        self.is_no_longer_slow(&mut events);
         let text = format!("output from here on is lost: the head cannot write {}: {why}", self.path.display());
         let mut notice = Some(job_event::Body::Notice(text));
         let mut at_ms = 0;
@@ -314,13 +297,6 @@ impl Log {
             events.push(JobEvent { at_ms, body: notice });
         }
         self.report(&events);
-    }
-
-    /// Whether the path still names this file.
-    fn names(&self, file: &File) -> bool {
-        let inode = |meta: Metadata| (meta.dev(), meta.ino());
-        let own = file.metadata().map(inode).ok();
-        own.is_some() && own == std::fs::metadata(&self.path).map(inode).ok()
     }
 }
 
@@ -344,6 +320,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+
     use rsd_proto::v1::{JobInfo, Record, User};
 
     use super::*;
@@ -381,7 +361,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_follower_gets_past_and_new_events_until_the_job_ends() {
         let dir = scratch("follow");
-        let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20, 0));
+        let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20, 0, |_, _| {}));
         logs.append(1, output(b"before"));
         let follower = tokio::spawn(all(logs.follow(1).unwrap()));
         tokio::task::yield_now().await;
@@ -397,7 +377,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_log_whose_file_is_deleted_while_the_job_runs_stays_complete() {
         let dir = scratch("deleted");
-        let logs = JobLogs::new(dir.clone(), 1 << 20, 0);
+        let logs = JobLogs::new(dir.clone(), 1 << 20, 0, |_, _| {});
         logs.append(1, output(b"before"));
         logs.append(2, output(b"other"));
         logs.append(2, ended());
@@ -418,7 +398,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_full_log_has_a_notice_and_the_end_of_the_job() {
         let dir = scratch("full");
-        let logs = JobLogs::new(dir.clone(), 60, 0);
+        let logs = JobLogs::new(dir.clone(), 60, 0, |_, _| {});
         logs.append(1, output(b"fits"));
         logs.append(1, output(&[b'x'; 100]));
         logs.append(1, output(b"too late"));
@@ -434,7 +414,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_file_system_that_hangs_delays_neither_appends_nor_followers_that_keep_up() {
         let dir = scratch("hung");
-        let logs = JobLogs::new(dir.clone(), 1 << 30, 0);
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_, _| {});
         // A FIFO that nobody reads: writes block when it is full.
         nix::unistd::mkfifo(&dir.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let began = std::time::Instant::now();
@@ -457,9 +437,80 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_log_that_is_not_written_is_slow_and_is_given_up_without_delaying_the_daemon() {
+        let dir = scratch("slow");
+        let paces = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&paces);
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |job, is_slow| lock(&told).push((job, is_slow)));
+        nix::unistd::mkfifo(&dir.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let began = Instant::now();
+        for _ in 0..400 {
+            logs.append(1, output(&[b'x'; 100_000]));
+        }
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+        assert_eq!(*lock(&paces), [(1, true)]);
+        // Somebody else can open it for writing only when the writer has opened it for reading and writing.
+        let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(dir.join("1.log"));
+        while open().is_err() {
+            std::thread::yield_now();
+        }
+        let ends = logs.patience_ends().unwrap();
+        logs.give_up_hung(ends - Duration::from_millis(1));
+        assert_eq!(lock(&paces).len(), 1, "it may still make progress");
+        logs.give_up_hung(ends);
+        assert_eq!((&lock(&paces)[1..], logs.patience_ends()), (&[(1, false)][..], None));
+        logs.append(1, ended());
+        let events = all(logs.follow(1).unwrap()).await;
+        let [job_event::Body::Notice(why), job_event::Body::Ended(_)] =
+            [0, 1].map(|at| events[at].body.clone().unwrap())
+        else {
+            panic!("{events:?}")
+        };
+        assert!(why.contains("nothing was written within 5 s"), "{why}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_slow_log_becomes_fast_when_it_is_written_and_loses_nothing() {
+        let dir = scratch("fast");
+        let (paces, told) = channel();
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |_, is_slow| drop(paces.send(is_slow)));
+        for _ in 0..400 {
+            logs.append(1, output(&[b'x'; 100_000]));
+        }
+        logs.append(1, ended());
+        settle(&logs);
+        let told: Vec<bool> = told.try_iter().collect();
+        assert!(told.chunks(2).all(|pair| pair == [true, false]), "{told:?}");
+        assert_eq!((all(logs.follow(1).unwrap()).await.len(), logs.patience_ends()), (401, None));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_log_with_much_to_write_does_not_delay_another_one() {
+        let dir = scratch("turns");
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_, _| {});
+        nix::unistd::mkfifo(&dir.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for _ in 0..10 {
+            logs.append(1, output(&[b'x'; 100_000]));
+        }
+        logs.append(2, output(b"short"));
+        // Takes two pieces out of the pipe, which blocks the writer before and after that.
+        let piece = 2 * usize::try_from(delimited_len(&output(&[b'x'; 100_000]))).unwrap();
+        let mut pipe = File::open(dir.join("1.log")).unwrap();
+        pipe.read_exact(&mut vec![0; 2 * piece]).unwrap();
+        let began = Instant::now();
+        while std::fs::metadata(dir.join("2.log")).map_or(0, |meta| meta.len()) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the other log waits");
+            std::thread::yield_now();
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn a_follower_reads_from_the_file_what_is_written_and_the_rest_from_memory() {
         let dir = scratch("both");
-        let logs = JobLogs::new(dir.clone(), 1 << 30, 0);
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_, _| {});
         let mut slow = None;
         for round in 0..100 {
             logs.append(1, output(&[b'x'; 10_000]));
@@ -479,7 +530,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn the_logs_of_a_user_are_limited_together() {
         let dir = scratch("users");
-        let logs = JobLogs::new(dir.clone(), 1 << 20, 400);
+        let logs = JobLogs::new(dir.clone(), 1 << 20, 400, |_, _| {});
         let submitted = |job, uid| {
             let owner = Some(User { uid, name: "u".into() });
             let body = job_event::Body::Submitted(job_event::Submitted { job, owner, ..Default::default() });

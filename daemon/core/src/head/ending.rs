@@ -178,6 +178,7 @@ impl Head {
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_stdin(id, out);
         for old in self.jobs.retire(id, self.tuning.jobs_kept) {
+            self.slow_logs.remove(&old);
             out.push(Effect::DropLog(old));
         }
         self.end_in_family(now, id, out);

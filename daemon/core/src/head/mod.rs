@@ -5,6 +5,7 @@
 //!   placement.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
+//! - [`output`]: the output of ranks, on its way to the logs.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
@@ -32,6 +33,7 @@ mod marks;
 mod names;
 mod nodes;
 mod offers;
+mod output;
 mod owner;
 mod probes;
 mod questions;
@@ -88,6 +90,8 @@ pub(crate) struct Head {
     lobbies: Lobbies,
     values: Values,
     tokens: Tokens,
+    /// The jobs whose logs have much that is not on the disk.
+    slow_logs: BTreeSet<JobId>,
     timers: Timers<Due>,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
@@ -139,6 +143,7 @@ impl Head {
             lobbies: Lobbies::default(),
             values: Values::default(),
             tokens: Tokens::default(),
+            slow_logs: BTreeSet::new(),
             timers: Timers::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
@@ -330,25 +335,6 @@ impl Head {
         if let Some(text) = self.jobs.get_mut(notice.job).and_then(|job| job.take_notice(notice)) {
             out.log(now, notice.job, job_event::Body::Notice(text));
         }
-    }
-
-    fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Outputs<Order>) {
-        let (id, node) = (output.job, output.node);
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let root = job.spawned.as_ref().map(|spawned| spawned.root);
-        let Some(inbox) = job.active_mut().and_then(|active| active.output.get_mut(&node)) else { return };
-        let bytes = output.records.iter().map(|record| record.data.len() as u64).sum();
-        let fresh = inbox.accept(output.offset, bytes);
-        let offset = inbox.received();
-        if fresh {
-            let records = output.records;
-            if let Some(root) = root {
-                let records = records.iter().map(|record| wire::Record { job: id, ..record.clone() }).collect();
-                out.log(now, root, job_event::Body::Output(job_event::Output { records }));
-            }
-            out.log(now, id, job_event::Body::Output(job_event::Output { records }));
-        }
-        out.order(down::Body::OutputAck(wire::OutputAck { job: id, node, offset }));
     }
 
     fn on_stdin_ack(&mut self, ack: &wire::StdinAck, out: &mut Outputs<Order>) {

@@ -226,6 +226,42 @@ fn the_submissions_of_a_users_jobs_are_limited_together_until_the_jobs_have_ende
 }
 
 #[test]
+fn output_is_acknowledged_only_while_its_log_keeps_up() {
+    let mut head = Head::new();
+    let (job, other) = (head.submit(ANN).unwrap(), head.submit(ANN).unwrap());
+    let ((_, link), (_, other_link)) = (head.attach(ANN.uid, job), head.attach(ANN.uid, other));
+    let acked = |effects: &[Effect]| {
+        let ack = |effect: &Effect| match effect {
+            Effect::Down { down: wire::Down { body: Some(down::Body::OutputAck(ack)) }, .. } => Some(ack.offset),
+            _ => None,
+        };
+        effects.iter().filter_map(ack).collect::<Vec<_>>()
+    };
+    let write = |head: &mut Head, (job, link), offset, bytes| {
+        let records = vec![wire::Record { data: vec![b'x'; bytes].into(), ..Default::default() }];
+        let output = wire::Output { job, node: 0, offset, records };
+        let effects = head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Output(output)) } });
+        let is_logged = effects.iter().any(|effect| matches!(effect, Effect::Log { .. }));
+        (is_logged, acked(&effects))
+    };
+    assert_eq!(write(&mut head, (job, link), 0, 5), (true, vec![5]));
+    head.handle(Input::LogPace { log: job, is_slow: true });
+    assert_eq!(write(&mut head, (job, link), 5, 5), (true, vec![]));
+    assert_eq!(write(&mut head, (job, link), 0, 5), (false, vec![]), "a repeat");
+    assert_eq!(write(&mut head, (other, other_link), 0, 7), (true, vec![7]), "another job's log keeps up");
+    assert_eq!(acked(&head.handle(Input::LogPace { log: job, is_slow: false })), [10]);
+    assert_eq!(write(&mut head, (job, link), 10, 5), (true, vec![15]));
+
+    // A program in the step's place that does not wait for acknowledgements is heard only for a while.
+    head.handle(Input::LogPace { log: job, is_slow: true });
+    let mut taken = 0;
+    while write(&mut head, (job, link), 15 + taken, 100 << 20).0 {
+        taken += 100 << 20;
+    }
+    assert_eq!(taken, 300 << 20);
+}
+
+#[test]
 fn numbers_that_no_step_has_do_not_end_the_daemon() {
     let mut head = Head::new();
     let job = head.submit(ANN).unwrap();
