@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
 use rsd_proto::join;
-use rsd_proto::v1::{Down, GroupJoin, Hello, Up};
+use rsd_proto::v1::{GroupJoin, Hello, Up};
 use tokio::sync::{mpsc, oneshot};
-use tonic::Status;
+
+use crate::serve::link::Downs;
 
 /// An event for the daemon's loop.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(crate) enum Event {
     /// A child or a step has connected; `down` sends to it.
     Link {
         link: LinkId,
-        down: mpsc::UnboundedSender<Result<Down, Status>>,
+        down: Downs,
     },
     /// The parent has accepted the connection; this sends to it.
     Parent(mpsc::UnboundedSender<Up>),

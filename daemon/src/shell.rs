@@ -9,9 +9,8 @@ use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
 use rsd_proto::transport::parts::split;
-use rsd_proto::v1::{Down, NodeLoad, Up};
+use rsd_proto::v1::{NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
-use tonic::Status;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
@@ -22,6 +21,7 @@ use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::inventory::load;
 use crate::reach::TcpPort;
+use crate::serve::link::Downs;
 use crate::steps::Steps;
 use crate::way_up::WayUp;
 
@@ -43,7 +43,7 @@ pub(crate) struct Shell {
     kept: KeptFile,
     steps: Steps,
     door: Door,
-    links: HashMap<LinkId, mpsc::UnboundedSender<Result<Down, Status>>>,
+    links: HashMap<LinkId, Downs>,
     parent: Option<mpsc::UnboundedSender<Up>>,
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     next_req: ReqId,
@@ -179,11 +179,13 @@ impl Shell {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Down { link, down } => {
-                if let Some(sender) = self.links.get(&link) {
-                    split(down, |down| {
-                        // If the link breaks now, its own task reports that.
-                        let _ = sender.send(Ok(down));
-                    });
+                let Some(downs) = self.links.get(&link) else { return };
+                let mut is_read = true;
+                split(down, |down| is_read &= downs.send(Ok(down)));
+                if !is_read {
+                    warn!(link, "a step does not read its messages: closed its link");
+                    self.links.remove(&link);
+                    self.door.send(Event::Input(Input::LinkClosed { link }));
                 }
             }
             Effect::Up(up) => {

@@ -23,6 +23,7 @@ use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
+use rsd_proto::transport::parts::SENT_BYTES_MAX;
 use rsd_proto::transport::token::{InvalidToken, Token};
 use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Refusals, Services, Shares, TcpDoor, exit};
 use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo};
@@ -53,7 +54,7 @@ use crate::serve::access::{ForwardAccess, HeadAccess};
 use crate::serve::callers::Callers;
 use crate::serve::forward::ForwardService;
 use crate::serve::head::HeadService;
-use crate::serve::link::LinkService;
+use crate::serve::link::{Limits as LinkLimits, LinkService};
 use crate::serve::pmi::PmiService;
 use crate::settings::{self, named_file, runtime_dir, tuning};
 use crate::shell::{Placed, Shell};
@@ -512,9 +513,14 @@ fn services(
     refusals: Refusals,
 ) -> Services {
     let door = door.clone();
-    let link = LinkServer::new(LinkService { door: door.clone(), own: membership.own(), machine })
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let link = LinkServer::new(LinkService {
+        door: door.clone(),
+        own: membership.own(),
+        machine,
+        limits: LinkLimits::default(),
+    })
+    .max_decoding_message_size(SENT_BYTES_MAX)
+    .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
     let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
     match way_up {

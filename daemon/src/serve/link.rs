@@ -1,17 +1,27 @@
 //! The gRPC service for links from child daemons and steps.
+//!
+//! [`incoming`]: a child's messages, and what a user's steps may send. [`outgoing`]: the messages to a child.
 
-use rsd_core::rsd::Input;
+mod incoming;
+mod outgoing;
+
+use std::time::Duration;
+
+use rsd_core::rsd::{Input, LinkId};
 use rsd_proto::services::link_server::Link;
-use rsd_proto::transport::parts::Joiner;
 use rsd_proto::transport::{Own, Peer, Who, exit, refusal};
-use rsd_proto::v1::{Down, Hello, Up, hello, up};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use rsd_proto::v1::{Down, Hello, Up, hello};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::debug;
 
 use super::{Events, Reply, connect_back};
 use crate::door::{Door, Event};
+use incoming::Incoming;
+pub(crate) use incoming::Limits;
+pub(crate) use outgoing::Downs;
+
+/// How long a child may take to close its stream when this daemon has closed the other direction.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -21,6 +31,7 @@ pub(crate) struct LinkService {
     pub(crate) own: Option<Own>,
     /// This daemon's machine, see `Inventory.machine`.
     pub(crate) machine: String,
+    pub(crate) limits: Limits,
 }
 
 #[tonic::async_trait]
@@ -29,19 +40,14 @@ impl Link for LinkService {
 
     async fn attach(&self, request: Request<Streaming<Up>>) -> Reply<Self::AttachStream> {
         let peer = request.extensions().get::<Peer>().copied();
-        let mut ups = request.into_inner();
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let LinkService { door, own, machine } = self.clone();
+        let mut incoming = Incoming::new(request.into_inner(), peer, &self.limits)?;
+        let (downs, stream, closed) = outgoing::queue(peer);
+        let LinkService { door, own, machine, .. } = self.clone();
         let link = door.new_link();
         tokio::spawn(async move {
-            let mut joiner = Joiner::default();
-            let mut hello = match next(&mut ups, &mut joiner).await {
-                Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
-                _ => return,
-            };
+            let Some(mut hello) = incoming.hello().await else { return };
             if let Err(why) = may_attach(peer, &hello, own.as_ref().map(Own::dvm).as_deref()) {
-                // The child may have closed the stream.
-                let _ = sender.send(Err(why));
+                downs.send(Err(why));
                 return;
             }
             if let (Some(hello::Who::Node(node)), Some(own), Some(peer)) = (&mut hello.who, &own, peer) {
@@ -50,23 +56,32 @@ impl Link for LinkService {
                     door.send(Event::Input(Input::ReachedAt(at)));
                 }
             }
-            door.send(Event::Link { link, down: sender });
+            door.send(Event::Link { link, down: downs });
             let uid = peer.map_or(NOBODY, uid_of);
             door.send(Event::Input(Input::Hello { link, hello, uid }));
             // The shell closes a link by dropping its sender; the child then closes this stream.
-            loop {
-                match next(&mut ups, &mut joiner).await {
-                    Ok(Some(up)) => door.send(Event::Input(Input::Up { link, up })),
-                    Ok(None) => break,
-                    Err(status) => {
-                        debug!(link, why = status.message(), "a link has ended");
-                        break;
-                    }
-                }
+            let closing = async {
+                let _ = closed.await;
+                tokio::time::sleep(CLOSING).await;
+            };
+            tokio::select! {
+                () = pass_on(&mut incoming, link, &door) => {}
+                () = closing => debug!(link, "a child has not closed its side of a link"),
             }
             door.send(Event::Input(Input::LinkClosed { link }));
         });
-        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(receiver))))
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+/// Passes a child's messages on, until its end of the link is closed.
+async fn pass_on(incoming: &mut Incoming, link: LinkId, door: &Door) {
+    loop {
+        match incoming.next().await {
+            Ok(Some(up)) => door.send(Event::Input(Input::Up { link, up })),
+            Ok(None) => return,
+            Err(status) => return debug!(link, why = status.message(), "a link has ended"),
+        }
     }
 }
 
@@ -78,16 +93,6 @@ fn uid_of(peer: Peer) -> u32 {
         Who::Local { uid, .. } => uid,
         Who::Node(_) | Who::User(_) | Who::Guest(_) => NOBODY,
     }
-}
-
-/// Returns the next whole message; None at the end.
-async fn next(ups: &mut Streaming<Up>, joiner: &mut Joiner) -> Result<Option<Up>, Status> {
-    while let Some(up) = ups.message().await? {
-        if let Some(whole) = joiner.join(up)? {
-            return Ok(Some(whole));
-        }
-    }
-    Ok(None)
 }
 
 /// Checks that a child is the node that its certificate names, in this DVM: the head would take a node of another DVM for a new

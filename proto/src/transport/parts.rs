@@ -59,19 +59,36 @@ pub fn split<M: InParts>(message: M, mut send: impl FnMut(M)) {
     }
 }
 
+/// The largest message that a child may send in one piece: its first message, which may describe the nodes of a very large job.
+pub const SENT_BYTES_MAX: usize = 4 * PART_BYTES;
+
 /// Joins the pieces of one link.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Joiner {
     pieces: BytesMut,
+    bytes_max: usize,
+}
+
+impl Default for Joiner {
+    fn default() -> Joiner {
+        Joiner::up_to(WHOLE_BYTES_MAX)
+    }
 }
 
 impl Joiner {
-    /// Takes the next message; None: a piece that is not the last.
-    pub fn join<M: InParts>(&mut self, message: M) -> Result<Option<M>, Status> {
-        self.join_up_to(WHOLE_BYTES_MAX, message)
+    /// Returns a joiner of messages of at most so many bytes. With 0, no message may come in pieces.
+    pub fn up_to(bytes_max: usize) -> Joiner {
+        Joiner { pieces: BytesMut::new(), bytes_max: bytes_max.min(WHOLE_BYTES_MAX) }
     }
 
-    fn join_up_to<M: InParts>(&mut self, bytes_max: usize, message: M) -> Result<Option<M>, Status> {
+    /// Returns how many bytes of an incomplete message it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Takes the next message; None: a piece that is not the last.
+    pub fn join<M: InParts>(&mut self, message: M) -> Result<Option<M>, Status> {
+        let bytes_max = self.bytes_max;
         let part = match message.into_part() {
             Ok(part) => part,
             Err(message) => return Ok(Some(message)),
@@ -114,9 +131,11 @@ mod tests {
 
     #[test]
     fn pieces_without_an_end_are_refused() {
-        let mut joiner = Joiner::default();
+        let mut joiner = Joiner::up_to(1000);
         let piece = || Up::of_part(Part { data: Bytes::from(vec![0; 600]), last: false });
-        assert_eq!(joiner.join_up_to(1000, piece()).unwrap(), None);
-        assert!(joiner.join_up_to(1000, piece()).unwrap_err().message().contains("more than 1000 bytes"));
+        assert_eq!(joiner.join(piece()).unwrap(), None);
+        assert_eq!(joiner.held_bytes(), 600);
+        assert!(joiner.join(piece()).unwrap_err().message().contains("more than 1000 bytes"));
+        assert!(Joiner::up_to(0).join(piece()).unwrap_err().message().contains("more than 0 bytes"));
     }
 }
