@@ -232,7 +232,7 @@ fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
 fn clean_up(job: JobId, left: &Left) {
     if !left.members {
         match reap::kill_by_environ(left.uid, "RSD_PMI_NAMESPACE", &left.namespace, ORPHANS_DEADLINE) {
-            Ok(Killed { ended, left: 0 }) if ended == 0 => {}
+            Ok(Killed { ended: 0, left: 0 }) => {}
             Ok(Killed { ended, left: 0 }) => warn!(job, ended, "killed the orphans of a step process that was killed"),
             Ok(Killed { ended, left }) => {
                 warn!(

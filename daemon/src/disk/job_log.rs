@@ -474,7 +474,7 @@ mod tests {
     async fn a_slow_log_becomes_fast_when_it_is_written_and_loses_nothing() {
         let dir = scratch("fast");
         let (paces, told) = channel();
-        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |_, is_slow| drop(paces.send(is_slow)));
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |_, is_slow| paces.send(is_slow).unwrap());
         for _ in 0..400 {
             logs.append(1, output(&[b'x'; 100_000]));
         }

@@ -29,7 +29,7 @@ pub(crate) struct Follower {
 
 /// Where a follower finds the next event.
 enum Place {
-    Memory(JobEvent),
+    Memory(Box<JobEvent>),
     /// It was dropped.
     Nowhere,
     /// In this file, if it is open, which has so many bytes.
@@ -93,7 +93,7 @@ impl Follower {
                 return Ok(Some(event));
             }
             match self.place() {
-                Place::Memory(event) => return Ok(Some(event)),
+                Place::Memory(event) => return Ok(Some(*event)),
                 Place::Nowhere => {}
                 Place::File(file, bytes) => self.fill(file, bytes).await?,
                 Place::NotYet => return Ok(None),
@@ -109,7 +109,7 @@ impl Follower {
         let Some(entry) = usize::try_from(at).ok().and_then(|at| events.tail.get(at)) else { return Place::NotYet };
         self.next += 1;
         self.at_byte += entry.bytes;
-        entry.event.clone().map_or(Place::Nowhere, Place::Memory)
+        entry.event.clone().map_or(Place::Nowhere, |event| Place::Memory(Box::new(event)))
     }
 
     /// Reads more of the file, which has so many bytes.
