@@ -8,6 +8,10 @@ use rsd_proto::v1::{self as wire, down};
 
 use crate::{JobId, NodeId};
 
+/// The most requests of a step of which the head keeps the answers. A step confirms them in order, so it has more only while one request
+/// takes very long, or if it is a user's own program.
+const OPEN_MAX: usize = 1 << 16;
+
 /// All requests, by step.
 #[derive(Debug, Default)]
 pub(super) struct Questions(BTreeMap<(JobId, NodeId), OfStep>);
@@ -46,6 +50,7 @@ impl Questions {
         match step.known.get(&call) {
             Some(Some(answer)) => Question::Answered(answer.clone()),
             Some(None) => Question::Settled,
+            None if step.known.len() >= OPEN_MAX => Question::Settled,
             None => {
                 step.known.insert(call, None);
                 Question::New
@@ -106,6 +111,17 @@ mod tests {
         assert_eq!(questions.ask(1, 8, 0, 0), Question::New, "the numbers of another node are independent");
         questions.forget(1);
         assert_eq!(questions.leftovers().count(), 0);
+    }
+
+    #[test]
+    fn the_unconfirmed_requests_of_a_step_are_bounded() {
+        let mut questions = Questions::default();
+        for call in 0..OPEN_MAX as u64 {
+            assert_eq!(questions.ask(1, 7, call, 0), Question::New);
+        }
+        assert_eq!(questions.ask(1, 7, OPEN_MAX as u64, 0), Question::Settled);
+        assert_eq!(questions.ask(1, 8, 0, 0), Question::New, "another node's step");
+        assert_eq!(questions.ask(1, 7, OPEN_MAX as u64, 9), Question::New, "the first ones are confirmed");
     }
 
     #[test]
