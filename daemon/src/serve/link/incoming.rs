@@ -18,7 +18,7 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 /// The largest message of a step: what its ranks put before a fence, and what surrounds it.
 const STEP_BYTES_MAX: usize = kvs::BYTES_MAX + (64 << 20);
 /// The most streams of a user that have not sent their first message.
-const SILENT_MAX: usize = 64;
+const SILENT_MAX: usize = 256;
 /// The most pieces of incomplete messages that are held for a user; a piece has at most about 1 MiB.
 const PIECES_MAX: usize = 2048;
 
