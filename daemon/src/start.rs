@@ -52,7 +52,7 @@ use crate::secure::{enroll, refusals};
 use crate::serve::About;
 use crate::serve::access::{ForwardAccess, HeadAccess};
 use crate::serve::callers::Callers;
-use crate::serve::forward::ForwardService;
+use crate::serve::forward::{ForwardService, Turns};
 use crate::serve::head::HeadService;
 use crate::serve::link::{Limits as LinkLimits, LinkService};
 use crate::serve::pmi::PmiService;
@@ -362,7 +362,8 @@ async fn serve(
     let above = state_dir.ancestors().filter(|known| known.dvm == identity.dvm).map(|known| known.above);
     let above = above.unwrap_or_default();
     let way_up = options.join.clone().zip(membership.own());
-    let way_up = way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, &above));
+    let way_up =
+        way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, settings.link.silence, &above));
     let start = Start {
         me: NodeInfo {
             node: identity.node,
@@ -406,10 +407,11 @@ async fn serve(
     let admission = Admission { serves_all: callers.serves_all, connections };
     let connections = transport::accept(unix, tcp, admission);
     let followers = Shares::new(settings.users.followers);
+    let turns = Turns(Shares::new(settings.users.connections));
     let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
     let machine = inventory.machine.clone();
     let services =
-        services(&door, callers, followers, logs, about, &membership, way_up.clone(), &at, machine, refusals);
+        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals);
     let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
@@ -504,6 +506,7 @@ fn services(
     door: &Door,
     callers: Callers,
     followers: Shares,
+    turns: Turns,
     logs: Arc<JobLogs>,
     about: About,
     membership: &Membership,
@@ -525,8 +528,8 @@ fn services(
     let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
     match way_up {
         Some(way_up) => {
-            let access = ForwardAccess::new(way_up.clone(), callers);
-            let dvm = DvmServer::new(ForwardService { door, about, way_up, callers })
+            let access = ForwardAccess::new(way_up.clone(), callers, turns.clone());
+            let dvm = DvmServer::new(ForwardService { door, about, way_up, callers, turns })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rsd_core::Uplink;
 use rsd_core::uplink::{Action, Dial, Failure, Input};
 use rsd_proto::transport::parts::{Joiner, split};
-use rsd_proto::transport::{self, Closed, DialError, Dialer, Own, Target, exit_code, link_client};
+use rsd_proto::transport::{self, DialError, Dialer, End, Own, Target, exit_code, link_client};
 use rsd_proto::v1::{Down, Up, down, up};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -22,7 +22,7 @@ use crate::door::{Door, Event};
 struct Downs {
     stream: Streaming<Down>,
     joiner: Joiner,
-    closed: Closed,
+    end: End,
 }
 
 impl Downs {
@@ -108,7 +108,7 @@ async fn next_of(downs: &mut Option<Downs>) -> Input {
             Ok(None) => Input::Lost { silent: false },
             Err(status) => {
                 debug!(why = status.message(), "the link to the parent has failed");
-                Input::Lost { silent: !downs.closed.by_peer() }
+                Input::Lost { silent: !downs.end.by_peer() }
             }
         },
         None => pending().await,
@@ -125,8 +125,8 @@ async fn until(due: Option<std::time::Instant>) {
 async fn attach(dial: Dial, dialer: Dialer, silence: Duration, door: Door) -> (Input, Option<Downs>) {
     let Dial { addresses, deadline, approach, node: _ } = dial;
     let failed = |why: String, kind| (Input::Failed { why, kind }, None);
-    let closed = Closed::default();
-    let channel = match transport::dial_watched(&Target::AnyOf(addresses, dialer), deadline, silence, &closed).await {
+    let end = End::default();
+    let channel = match transport::dial_watched(&Target::AnyOf(addresses, dialer), deadline, silence, &end).await {
         Ok(channel) => channel,
         Err(error) => return failed(error.to_string(), kind_of(&error)),
     };
@@ -143,7 +143,7 @@ async fn attach(dial: Dial, dialer: Dialer, silence: Duration, door: Door) -> (I
         failed(status.message().to_owned(), kind)
     };
     let mut downs = match link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await {
-        Ok(response) => Downs { stream: response.into_inner(), joiner: Joiner::default(), closed },
+        Ok(response) => Downs { stream: response.into_inner(), joiner: Joiner::default(), end },
         Err(status) => return of_status(status),
     };
     match downs.next().await {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rsd_proto::transport::{Own, Target, dial, exit, refusal};
+use rsd_proto::transport::{Kept, Own, Target, dial_kept, exit, exit_code, refusal};
 use rsd_proto::v1::Ancestor;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -20,12 +20,17 @@ pub(crate) struct WayUp {
     join: String,
     own: Own,
     deadline: Duration,
+    /// After how long a connection on which nothing answers is given up.
+    silence: Duration,
     head: Arc<Mutex<Vec<String>>>,
+    /// The connection that short calls share: a connection for each would cost both sides a TLS handshake, which any user could cause
+    /// at any rate.
+    kept: Arc<tokio::sync::Mutex<Option<Kept>>>,
 }
 
 impl WayUp {
-    pub(crate) fn new(join: String, own: Own, deadline: Duration, above: &[Ancestor]) -> WayUp {
-        let way_up = WayUp { join, own, deadline, head: Arc::default() };
+    pub(crate) fn new(join: String, own: Own, deadline: Duration, silence: Duration, above: &[Ancestor]) -> WayUp {
+        let way_up = WayUp { join, own, deadline, silence, head: Arc::default(), kept: Arc::default() };
         way_up.learn(above);
         way_up
     }
@@ -57,11 +62,39 @@ impl WayUp {
 
     /// Connects to the head, or to a daemon that forwards to it.
     pub(crate) async fn dial(&self) -> Result<Channel, Status> {
+        Ok(self.dial_kept().await?.channel)
+    }
+
+    /// Returns the kept connection, or a new one if that is closed.
+    pub(crate) async fn shared(&self) -> Result<Channel, Status> {
+        // While one call dials, the others wait for its connection.
+        let mut kept = self.kept.lock().await;
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_open()) {
+            return Ok(kept.channel.clone());
+        }
+        let fresh = self.dial_kept().await?;
+        let channel = fresh.channel.clone();
+        *kept = Some(fresh);
+        Ok(channel)
+    }
+
+    /// Gives the kept connection up if a call over it was not answered by the head.
+    pub(crate) async fn check<T>(&self, answer: Result<T, Status>) -> Result<T, Status> {
+        // A status without an exit code is not the head's. The other codes are about the call, and not about the connection.
+        let is_lost =
+            |status: &Status| exit_code(status).is_none() && matches!(status.code(), Code::Unavailable | Code::Unknown);
+        if answer.as_ref().is_err_and(is_lost) {
+            *self.kept.lock().await = None;
+        }
+        answer
+    }
+
+    async fn dial_kept(&self) -> Result<Kept, Status> {
         let mut failed = Vec::new();
         for (addresses, node) in self.places() {
             let target = Target::AnyOf(addresses, self.own.dialer(node));
-            match dial(&target, self.deadline).await {
-                Ok(channel) => return Ok(channel),
+            match dial_kept(&target, self.deadline, self.silence).await {
+                Ok(kept) => return Ok(kept),
                 Err(error) => failed.push(format!("at {target}: {error}")),
             }
         }

@@ -34,7 +34,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 pub use accept::{Admission, TcpDoor, accept};
-pub use conn::{Closed, Conn, Peer, Refusals, Who};
+pub use conn::{Conn, End, Peer, Refusals, Who};
 pub use server::Services;
 pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
@@ -97,17 +97,46 @@ pub enum DialError {
 
 /// Connects to a daemon and sends nothing yet. The attempt fails after `deadline`.
 pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialError> {
-    dial_watched(target, deadline, 2 * KEEP_ALIVE, &Closed::default()).await
+    dial_watched(target, deadline, 2 * KEEP_ALIVE, &End::default()).await
 }
 
-/// The same; the connection fails when the daemon has not answered for `silence`, and `closed` tells whether the daemon closed it.
+/// The same; the connection fails when the daemon has not answered for `silence`, and `end` tells whether the daemon closed it.
 pub async fn dial_watched(
     target: &Target,
     deadline: Duration,
     silence: Duration,
-    closed: &Closed,
+    end: &End,
 ) -> Result<Channel, DialError> {
-    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream, closed.clone())));
+    over(connect(target, deadline, end).await?, deadline, silence).await
+}
+
+/// A connection over TCP that is used for many calls, and that knows whether it is still open.
+#[derive(Debug)]
+pub struct Kept {
+    /// For the calls. It does not connect again.
+    pub channel: Channel,
+    end: End,
+}
+
+impl Kept {
+    /// Whether neither side has closed the connection. HTTP/2 drops a closed connection at once.
+    pub fn is_open(&self) -> bool {
+        !self.end.has_come()
+    }
+}
+
+/// As [`dial_watched`], for a connection that is kept. The target is a TCP port.
+///
+/// # Errors
+/// As [`dial`].
+pub async fn dial_kept(target: &Target, deadline: Duration, silence: Duration) -> Result<Kept, DialError> {
+    let end = End::default();
+    let conn = connect(target, deadline, &end).await?;
+    Ok(Kept { channel: over(conn, deadline, silence).await?, end })
+}
+
+async fn connect(target: &Target, deadline: Duration, end: &End) -> Result<Conn, DialError> {
+    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream, end.clone())));
     let connect = async {
         match target {
             Target::Unix(path) => {
@@ -130,8 +159,11 @@ pub async fn dial_watched(
             Target::AnyOf(addresses, dialer) => candidates::connect(addresses, dialer).await.map(dialled),
         }
     };
-    let conn = tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))??;
+    tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))?
+}
 
+/// Speaks HTTP/2 over a connection.
+async fn over(conn: Conn, deadline: Duration, silence: Duration) -> Result<Channel, DialError> {
     // The socket is already open, so that this code reports its errors; tonic's connector only passes it on. A second call means
     // that the connection broke: the channel's owner dials again.
     let mut once = Some(conn);

@@ -431,6 +431,28 @@ fn a_node_gets_a_new_certificate_for_its_own_id_without_a_token() {
 }
 
 #[test]
+fn calls_through_another_daemon_share_a_connection_that_survives_the_heads_restart() {
+    const CALLS: usize = 20;
+    let mut dvm = Dvm::start(2);
+    let job = dvm.submit(["-n", "1", "sleep", "1000"]);
+    let files = |dvm: &Dvm, at| rsd_tests::processes::open_files(dvm.pid(at)).expect("the daemon runs");
+    dvm.ctl("--dvm node1 ps").ok();
+    let before = (files(&dvm, 0), files(&dvm, 1));
+    let get = || dvm.ctl(&format!("--dvm node1 kv get missing --job {job} --timeout 1m")).start();
+    let waiting: Vec<Running> = (0..CALLS).map(|_| get()).collect();
+    eventually("all calls have arrived", WITHIN, || (files(&dvm, 1) >= before.1 + CALLS).then_some(()));
+    dvm.ctl("--dvm node1 ps").ok(); // after these calls, on the same connection
+    let more = (files(&dvm, 0).saturating_sub(before.0), files(&dvm, 1).saturating_sub(before.1));
+    assert!(more.0 < CALLS / 2 && more.1 < CALLS + CALLS / 2, "each call has a connection: {more:?}");
+    drop(waiting);
+    dvm.ctl(&format!("cancel {job} --grace 0")).ok();
+    dvm.ctl(&format!("wait {job}")).end();
+    dvm.kill(0);
+    dvm.restart(0);
+    eventually("calls pass again", WITHIN, || dvm.ctl("--dvm node1 ps").end().status.success().then_some(()));
+}
+
+#[test]
 fn idle_callers_without_a_certificate_keep_nobody_from_joining() {
     let dvm = head();
     let text = token(&dvm, &[]);

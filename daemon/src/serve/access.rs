@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tonic::{Code, Request, Response, Status};
 
 use super::callers::{Callers, ROOT};
+use super::forward::Turns;
 use super::{Reply, status_of, unexpected};
 use crate::clock::unix_ms;
 use crate::door::Door;
@@ -175,14 +176,16 @@ pub(crate) struct ForwardAccess {
     kept: Arc<Mutex<Option<AccessClient<Stamped>>>>,
     turns: Arc<Semaphore>,
     callers: Callers,
+    of_users: Turns,
 }
 
 /// The most calls of programs without a certificate that are forwarded at the same time.
 const FORWARDED_MAX: usize = 16;
 
 impl ForwardAccess {
-    pub(crate) fn new(way_up: WayUp, callers: Callers) -> ForwardAccess {
-        ForwardAccess { way_up, kept: Arc::default(), turns: Arc::new(Semaphore::new(FORWARDED_MAX)), callers }
+    pub(crate) fn new(way_up: WayUp, callers: Callers, of_users: Turns) -> ForwardAccess {
+        let turns = Arc::new(Semaphore::new(FORWARDED_MAX));
+        ForwardAccess { way_up, kept: Arc::default(), turns, callers, of_users }
     }
 
     /// Returns a client on the kept connection, or on a new one, and whether it is new.
@@ -192,14 +195,20 @@ impl ForwardAccess {
         if let Some(client) = &*kept {
             return Ok((client.clone(), false));
         }
-        let client = self.head().await?;
+        let client = access_client(self.way_up.dial().await?);
         *kept = Some(client.clone());
         Ok((client, true))
     }
+}
 
-    async fn head(&self) -> Result<AccessClient<Stamped>, Status> {
-        Ok(access_client(self.way_up.dial().await?))
-    }
+/// Forwards a user's call about its tokens.
+macro_rules! forward_for_user {
+    ($self:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        let _turn = $self.of_users.take($self.callers, &request)?;
+        let mut head = access_client($self.way_up.shared().await?);
+        $self.way_up.check(head.$method($self.callers.forwarded(request)?).await).await
+    }};
 }
 
 /// Calls the head with a copy of the request: over the kept connection, and if that is lost or silent, once more over a new one.
@@ -250,14 +259,14 @@ impl Access for ForwardAccess {
     }
 
     async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {
-        self.head().await?.new_token(self.callers.forwarded(request)?).await
+        forward_for_user!(self, new_token, request)
     }
 
     async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
-        self.head().await?.list_tokens(self.callers.forwarded(request)?).await
+        forward_for_user!(self, list_tokens, request)
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<TokenInfo> {
-        self.head().await?.revoke_token(self.callers.forwarded(request)?).await
+        forward_for_user!(self, revoke_token, request)
     }
 }

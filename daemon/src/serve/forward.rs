@@ -1,10 +1,14 @@
 //! A joined daemon's `Dvm` service: forwards clients' requests about the DVM to the head. This daemon itself answers status,
 //! shutdown and joins to groups.
+//!
+//! Calls with one request and one answer share one connection. A stream has one of its own: over a shared one, a client that does not
+//! read would hold the others' messages up. Each user may have as many calls in progress as connections.
 
 use std::pin::Pin;
 
+use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::services::dvm_server::Dvm;
-use rsd_proto::transport::{Stamped, dvm_client};
+use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
     JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest,
@@ -13,7 +17,7 @@ use rsd_proto::v1::{
     ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, WaitsReply, WaitsRequest,
 };
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::callers::Callers;
 use super::groups::{self, JoinEvents};
@@ -31,16 +35,66 @@ pub(crate) struct ForwardService {
     pub(crate) about: About,
     pub(crate) way_up: WayUp,
     pub(crate) callers: Callers,
+    pub(crate) turns: Turns,
+}
+
+/// The forwarded calls in progress.
+#[derive(Debug, Clone)]
+pub(crate) struct Turns(pub(crate) Shares);
+
+impl Turns {
+    /// Counts a call until the result is dropped; None in a DVM that serves one user.
+    ///
+    /// # Errors
+    /// When the user has too many.
+    pub(crate) fn take<T>(&self, callers: Callers, request: &Request<T>) -> Result<Option<Share>, Status> {
+        let uid = callers.of(request)?.uid;
+        if !callers.serves_all {
+            return Ok(None);
+        }
+        self.0.take(uid, 0).map(Some).ok_or_else(|| {
+            let text = format!(
+                "{} calls of yours are waiting for the head, as many as this daemon allows a user (setting users.connections): \
+                 end some commands",
+                self.0.most()
+            );
+            refusal(Code::ResourceExhausted, exit::NOT_PERMITTED, text)
+        })
+    }
 }
 
 impl ForwardService {
-    async fn head(&self) -> Result<rsd_proto::services::dvm_client::DvmClient<Stamped>, Status> {
+    /// Returns a client with a connection of its own.
+    async fn alone(&self) -> Result<DvmClient<Stamped>, Status> {
         Ok(dvm_client(self.way_up.dial().await?))
     }
 }
 
-fn boxed<T: Send + 'static>(reply: Response<Streaming<T>>) -> Reply<Events<T>> {
-    Ok(Response::new(Box::pin(reply.into_inner())))
+/// Forwards a call with one request and one answer.
+macro_rules! forward {
+    ($self:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        let _turn = $self.turns.take($self.callers, &request)?;
+        let mut head = dvm_client($self.way_up.shared().await?);
+        $self.way_up.check(head.$method($self.callers.forwarded(request)?).await).await
+    }};
+}
+
+/// Forwards a call that is answered by a stream.
+macro_rules! follow {
+    ($self:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        let turn = $self.turns.take($self.callers, &request)?;
+        boxed($self.alone().await?.$method($self.callers.forwarded(request)?).await?, turn)
+    }};
+}
+
+fn boxed<T: Send + 'static>(reply: Response<Streaming<T>>, turn: Option<Share>) -> Reply<Events<T>> {
+    let stream = reply.into_inner().map(move |message| {
+        let _counted = &turn; // until the stream is dropped
+        message
+    });
+    Ok(Response::new(Box::pin(stream)))
 }
 
 #[tonic::async_trait]
@@ -51,82 +105,82 @@ impl Dvm for ForwardService {
     type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
-        boxed(self.head().await?.submit(self.callers.forwarded(request)?).await?)
+        follow!(self, submit, request)
     }
     async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
-        self.head().await?.plan(self.callers.forwarded(request)?).await
+        forward!(self, plan, request)
     }
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
-        boxed(self.head().await?.attach(self.callers.forwarded(request)?).await?)
+        follow!(self, attach, request)
     }
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
-        boxed(self.head().await?.logs(self.callers.forwarded(request)?).await?)
+        follow!(self, logs, request)
     }
     async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
         // If the client disconnects, the input ends there.
-        let caller = self.callers.of(&request)?;
+        let (caller, _turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
         let chunks = request.into_inner().map_while(Result::ok);
-        self.head().await?.input(Callers::stamped(caller, chunks)).await
+        self.alone().await?.input(Callers::stamped(caller, chunks)).await
     }
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
-        self.head().await?.list_jobs(self.callers.forwarded(request)?).await
+        forward!(self, list_jobs, request)
     }
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
-        self.head().await?.get_job(self.callers.forwarded(request)?).await
+        forward!(self, get_job, request)
     }
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
-        self.head().await?.wait(self.callers.forwarded(request)?).await
+        forward!(self, wait, request)
     }
     async fn signal(&self, request: Request<SignalRequest>) -> Reply<JobInfo> {
-        self.head().await?.signal(self.callers.forwarded(request)?).await
+        forward!(self, signal, request)
     }
     async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
-        self.head().await?.cancel(self.callers.forwarded(request)?).await
+        forward!(self, cancel, request)
     }
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {
-        self.head().await?.list_waits(self.callers.forwarded(request)?).await
+        forward!(self, list_waits, request)
     }
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
-        self.head().await?.list_nodes(self.callers.forwarded(request)?).await
+        forward!(self, list_nodes, request)
     }
     async fn list_names(&self, request: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
-        self.head().await?.list_names(self.callers.forwarded(request)?).await
+        forward!(self, list_names, request)
     }
     async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
         groups::join(&self.door, self.callers, request).await
     }
     async fn create_group(&self, request: Request<GroupRules>) -> Reply<GroupInfo> {
-        self.head().await?.create_group(self.callers.forwarded(request)?).await
+        forward!(self, create_group, request)
     }
     async fn list_groups(&self, request: Request<ListGroupsRequest>) -> Reply<ListGroupsReply> {
-        self.head().await?.list_groups(self.callers.forwarded(request)?).await
+        forward!(self, list_groups, request)
     }
     async fn get_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
-        self.head().await?.get_group(self.callers.forwarded(request)?).await
+        forward!(self, get_group, request)
     }
     async fn close_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
-        self.head().await?.close_group(self.callers.forwarded(request)?).await
+        forward!(self, close_group, request)
     }
     async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
-        self.head().await?.kick_member(self.callers.forwarded(request)?).await
+        forward!(self, kick_member, request)
     }
     async fn kv_put(&self, request: Request<KvPutRequest>) -> Reply<KvDone> {
-        self.head().await?.kv_put(self.callers.forwarded(request)?).await
+        forward!(self, kv_put, request)
     }
     async fn kv_get(&self, request: Request<KvGetRequest>) -> Reply<KvValue> {
-        self.head().await?.kv_get(self.callers.forwarded(request)?).await
+        forward!(self, kv_get, request)
     }
     async fn kv_list(&self, request: Request<KvScope>) -> Reply<KvEntries> {
-        self.head().await?.kv_list(self.callers.forwarded(request)?).await
+        forward!(self, kv_list, request)
     }
     async fn kv_delete(&self, request: Request<KvDeleteRequest>) -> Reply<KvDone> {
-        self.head().await?.kv_delete(self.callers.forwarded(request)?).await
+        forward!(self, kv_delete, request)
     }
     async fn kv_fence(&self, request: Request<KvFenceRequest>) -> Reply<KvDone> {
-        self.head().await?.kv_fence(self.callers.forwarded(request)?).await
+        forward!(self, kv_fence, request)
     }
     async fn change_node(&self, request: Request<ChangeNodeRequest>) -> Reply<NodeInfo> {
-        self.head().await?.change_node(self.callers.forwarded(request)?).await
+        forward!(self, change_node, request)
     }
     async fn get_status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
         serve::status(&self.door, self.callers.of(&request)?, &self.about).await

@@ -37,7 +37,7 @@ pub enum Conn {
 pub struct Tls {
     stream: TlsStream<TcpStream>,
     peer: Peer,
-    closed: Closed,
+    end: End,
     /// The end of a guest's connection, and its place among the guests.
     guest: Option<(Pin<Box<Sleep>>, Place)>,
     /// Counts a user's connection.
@@ -46,11 +46,11 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// A connection that this process has opened. `closed` is set when the peer closes it.
-    pub(super) fn dialled(stream: client::TlsStream<TcpStream>, closed: Closed) -> Tls {
+    /// A connection that this process has opened. `end` is told of its end.
+    pub(super) fn dialled(stream: client::TlsStream<TcpStream>, end: End) -> Tls {
         // Only the accepting side asks for the peer.
         let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, at: None, is_over: false };
-        Tls { stream: stream.into(), peer, closed, guest: None, share: None }
+        Tls { stream: stream.into(), peer, end, guest: None, share: None }
     }
 
     /// A connection that was accepted from this address, at that one. `place`: a guest's; `share`: a user's.
@@ -66,19 +66,30 @@ impl Tls {
         let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
         // A socket of both families reports IPv4 addresses in their IPv6 form.
         let peer = Peer { who, from: Some(from.to_canonical()), at: Some(at.to_canonical()), is_over };
-        Tls { stream: stream.into(), peer, closed: Closed::default(), guest, share }
+        Tls { stream: stream.into(), peer, end: End::default(), guest, share }
     }
 }
 
-/// Whether the peer's kernel has closed a connection. It does so when the process there ends; a machine that has lost power or its
-/// network stays silent.
+/// What is known about the end of a connection. The connection has a clone of it.
 #[derive(Debug, Clone, Default)]
-pub struct Closed(Arc<AtomicBool>);
+pub struct End(Arc<Ends>);
 
-impl Closed {
-    /// Returns whether the connection was closed by its peer.
+#[derive(Debug, Default)]
+struct Ends {
+    by_peer: AtomicBool,
+    dropped: AtomicBool,
+}
+
+impl End {
+    /// Returns whether the peer's kernel has closed the connection. It does so when the process there ends; a machine that has lost
+    /// power or its network stays silent.
     pub fn by_peer(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.by_peer.load(Relaxed)
+    }
+
+    /// Returns whether either side has closed the connection. HTTP/2 drops a closed connection at once.
+    pub fn has_come(&self) -> bool {
+        self.0.dropped.load(Relaxed)
     }
 
     /// Takes in the result of a read into a buffer with room.
@@ -89,8 +100,14 @@ impl Closed {
             Err(error) => matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof),
         };
         if closed {
-            self.0.store(true, Relaxed);
+            self.0.by_peer.store(true, Relaxed);
         }
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.end.0.dropped.store(true, Relaxed);
     }
 }
 
@@ -128,7 +145,7 @@ impl AsyncRead for Conn {
             Conn::Tls(tls) => {
                 let before = buf.filled().len();
                 let read = ready!(Pin::new(&mut tls.stream).poll_read(cx, buf));
-                tls.closed.after_read(&read, buf.filled().len() - before);
+                tls.end.after_read(&read, buf.filled().len() - before);
                 Poll::Ready(read)
             }
         }

@@ -68,9 +68,10 @@ impl Services {
             stopped.await;
             drop(stopping);
         });
-        let server = |connections, keep_alive: Duration| {
+        let server = |connections, keep_alive: Duration, calls: Option<u32>| {
             let mut stop = stop.clone();
             tonic::transport::Server::builder()
+                .max_concurrent_streams(calls)
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(4 << 20)
                 .http2_keepalive_interval(Some(keep_alive))
@@ -80,9 +81,13 @@ impl Services {
                     while stop.changed().await.is_ok() {}
                 })
         };
-        tokio::try_join!(server(nodes, silence / 2), server(others, KEEP_ALIVE)).map(|_| ())
+        let (nodes, others) = (server(nodes, silence / 2, Some(FORWARDED_MAX)), server(others, KEEP_ALIVE, None));
+        tokio::try_join!(nodes, others).map(|_| ())
     }
 }
+
+/// The most calls of a node at the same time: it forwards those of all its users over one connection, and some wait for long.
+const FORWARDED_MAX: u32 = 1 << 16;
 
 type Connections = mpsc::Receiver<io::Result<Conn>>;
 
