@@ -1,0 +1,413 @@
+//! A daemon from its settings to its end: the state directory, the sockets, the state machine and its shell.
+
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::unistd::geteuid;
+use rsd_config::settings::Settings;
+use rsd_core::rsd::{Call, Input, KnownStep, Memory, Start};
+use rsd_core::taskmap::TaskMap;
+use rsd_core::uplink::Limits;
+use rsd_core::{Rsd, Uplink};
+use rsd_proto::services::access_server::{Access, AccessServer};
+use rsd_proto::services::dvm_server::DvmServer;
+use rsd_proto::services::link_server::LinkServer;
+use rsd_proto::services::pmi_server::PmiServer;
+use rsd_proto::transport::parts::SENT_BYTES_MAX;
+use rsd_proto::transport::token::Token;
+use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Refusals, Services, Shares, TcpDoor, exit};
+use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::{DAEMONIZED, TERMINAL, name_of};
+use crate::clock::{Clock, unix_ms};
+use crate::disk::job_log::JobLogs;
+use crate::disk::state_dir::{Identity, StateDir};
+use crate::disk::step_files;
+use crate::door::{Door, Event};
+use crate::failed::Failed;
+use crate::inventory;
+use crate::network;
+use crate::options::StartOptions;
+use crate::presence::{Presence, Sockets};
+use crate::random::random;
+use crate::reach::{self, TcpPort};
+use crate::secure::authority::Authority;
+use crate::secure::membership::Membership;
+use crate::secure::{enroll, refusals};
+use crate::serve::About;
+use crate::serve::access::{ForwardAccess, HeadAccess};
+use crate::serve::callers::Callers;
+use crate::serve::forward::{ForwardService, Turns};
+use crate::serve::head::HeadService;
+use crate::serve::link::{Limits as LinkLimits, LinkService};
+use crate::serve::pmi::PmiService;
+use crate::settings::tuning;
+use crate::shell::{Placed, Shell};
+use crate::steps;
+use crate::uplink;
+use crate::way_up::WayUp;
+
+/// How long a stopping daemon waits until its last answers are sent.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// The largest request about tokens and certificates, which callers without a certificate may send.
+const ACCESS_BYTES_MAX: usize = 4 << 10;
+
+/// Runs a daemon until it has stopped.
+pub(super) async fn serve(
+    options: StartOptions,
+    token: Option<Token>,
+    settings: Settings,
+    state_dir: &Arc<StateDir>,
+) -> anyhow::Result<()> {
+    let before = state_dir.identity();
+    let mut identity = identity(&options, before.clone())?;
+    // What is wrong with these shows before the token, which may serve only once, is used.
+    let network = reach::wishes(&options, &settings.network);
+    let (port, listeners, bound) = TcpPort::open(&options, &network)?;
+    let addresses = reach::addresses(&options, &network, bound)?;
+    let membership = membership(&options, token.as_ref(), &settings, &mut identity, state_dir).await?;
+    // A daemon that does not need its port closes it once it has joined.
+    let listen = bound.filter(|_| options.listen.is_some()).map(|at| at.to_string()).unwrap_or_default();
+    let callers = Callers { serves_all: membership.serves_all(|| head_serves_all(&options)) };
+    let clock = Clock::start();
+    let (door, inbox) = Door::new();
+    let entry = match options.private {
+        // The dot hides it from the search for daemons.
+        true => format!(".private-{}", std::process::id()),
+        false => name_of(&options).to_owned(),
+    };
+    let connections = Shares::new(settings.users.connections);
+    let (sockets, unix) = Sockets::open(state_dir, entry, callers, connections.clone(), &door)?;
+    if before.is_none_or(|before| before.dvm != identity.dvm) {
+        state_dir.forget_kept();
+    }
+    let mut inventory = inventory::measure(options.slots);
+    inventory.addresses = addresses;
+    inventory.machine = network::machine();
+    inventory.port_range = network.port_range.to_string();
+    info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
+    state_dir.write_inventory(&inventory)?;
+    let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
+    if identity.name.is_empty() || options.name.is_some() {
+        identity.name = name;
+    }
+
+    let known = step_files::known(state_dir.path());
+    let steps = known.iter().filter_map(|step| {
+        let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
+        Some(KnownStep {
+            job: step.launch.job,
+            map,
+            group: step.launch.group.clone(),
+            owner: step.launch.owner.clone(),
+        })
+    });
+    let above = state_dir.ancestors().filter(|known| known.dvm == identity.dvm).map(|known| known.above);
+    let above = above.unwrap_or_default();
+    let way_up = options.join.clone().zip(membership.own());
+    let way_up =
+        way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, settings.link.silence, &above));
+    let start = Start {
+        me: NodeInfo {
+            node: identity.node,
+            name: identity.name.clone(),
+            inventory: Some(inventory.clone()),
+            listen: listen.clone(),
+            version: rsd_proto::VERSION.into(),
+            pid: std::process::id(),
+            may_listen: bound.is_some(),
+            ..Default::default()
+        },
+        dvm: identity.dvm.clone(),
+        head_addr: options.join.clone(),
+        above: above.clone(),
+        connect_back: bound.filter(|_| options.join.is_some()).map_or(0, |at| at.port()),
+        memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
+        steps: steps.collect(),
+        serves_all: callers.serves_all,
+    };
+    let core = Rsd::new(clock.now(), start, tuning(&settings));
+    let tell = door.clone();
+    let on_pace = move |log, is_slow| tell.send(Event::Input(Input::LogPace { log, is_slow }));
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, on_pace));
+    let (ready, placed) = oneshot::channel();
+    let shell = Shell::new(
+        core,
+        clock,
+        Arc::clone(state_dir),
+        identity,
+        Arc::clone(&logs),
+        door.clone(),
+        way_up.clone(),
+        port,
+        ready,
+    );
+
+    let (stop_serving, stopped) = oneshot::channel();
+    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
+    let refusals = refusals::logged();
+    let tcp = bound.and(membership.own()).map(|own| TcpDoor { listeners, own, refusals: refusals.clone() });
+    let admission = Admission { serves_all: callers.serves_all, connections };
+    let connections = transport::accept(unix, tcp, admission);
+    let followers = Shares::new(settings.users.followers);
+    let turns = Turns(Shares::new(settings.users.connections));
+    let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
+    let machine = inventory.machine.clone();
+    let services =
+        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals);
+    let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
+        // A message and a dropped sender both mean stop.
+        let _ = stopped.await;
+    }));
+    for step in known {
+        match step.alive {
+            true => steps::watch(state_dir.path(), &step.launch, door.clone()),
+            false => steps::report_ended_while_down(&step.launch, door.clone()),
+        }
+    }
+    let (failed, failure) = oneshot::channel();
+    if let (Some(join), Some(own)) = (options.join.clone(), membership.own()) {
+        let limits = Limits { dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
+        let seed = u64::from_ne_bytes(random().context("read /dev/urandom")?);
+        let uplink = Uplink::new(clock.now(), join, above, limits, seed);
+        tokio::spawn(uplink::keep(uplink, clock, own, settings.link.silence, door.clone(), failed));
+    }
+    membership.spawn_renewal(way_up, state_dir);
+    watch_signals(door.clone(), options.private)?;
+    let mut work = tokio::spawn(shell.run(inbox));
+
+    let Placed { identity, reached } = tokio::select! {
+        placed = placed => placed.context("the daemon stopped before it was ready")?,
+        Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
+    };
+    let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
+    let more: String = [out_of_reach, join_line(&door, &membership, &at).await].into_iter().flatten().collect();
+    let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
+    tokio::select! {
+        over = &mut work => over.context("the daemon's loop")?,
+        () = presence.keep() => {}
+    }
+
+    info!("stopping");
+    notify("STOPPING=1");
+    drop(presence);
+    // The server ends when its connections do, so the last answers are still sent.
+    let _ = stop_serving.send(());
+    let _ = tokio::time::timeout(FAREWELL, server).await;
+    Ok(())
+}
+
+/// Whether a head serves all users of its machines: root's does, unless root wants it for itself.
+fn head_serves_all(options: &StartOptions) -> bool {
+    geteuid().is_root() && !options.single_user && !options.private
+}
+
+/// Returns the identity of this daemon: the saved identity, unless the daemon's role has changed.
+fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<Identity> {
+    let is_head = options.join.is_none();
+    match before {
+        Some(before) if (before.node == 0) == is_head => Ok(before),
+        _ if is_head => Ok(Identity { dvm: random_id()?, next_job: 1, next_node: 1, ..Default::default() }),
+        _ => Ok(Identity::default()),
+    }
+}
+
+fn random_id() -> anyhow::Result<String> {
+    let bytes = random().context("read /dev/urandom")?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+fn short(hostname: &str) -> String {
+    hostname.split('.').next().filter(|name| !name.is_empty()).unwrap_or("localhost").to_owned()
+}
+
+/// Returns what this daemon is in its DVM. A joining daemon gets its certificate here, and with it its node id.
+async fn membership(
+    options: &StartOptions,
+    token: Option<&Token>,
+    settings: &Settings,
+    identity: &mut Identity,
+    state_dir: &StateDir,
+) -> anyhow::Result<Membership> {
+    match &options.join {
+        Some(join) => {
+            let deadline = settings.link.dial_deadline;
+            let credentials = enroll::credentials(join, token, state_dir, deadline).await?;
+            enroll::check_head(join, &credentials, options.trust_user)?;
+            let name = if identity.dvm == credentials.dvm { identity.name.clone() } else { String::new() };
+            let node = credentials.node.unwrap_or_default();
+            *identity = Identity { dvm: credentials.dvm.clone(), node, name, ..Identity::default() };
+            Membership::of_node(credentials)
+        }
+        None if options.listen.is_some() => Membership::of_head(Authority::open(state_dir, &identity.dvm, unix_ms())?),
+        None => Ok(Membership::Alone),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "called once, with everything that the services need")]
+fn services(
+    door: &Door,
+    callers: Callers,
+    followers: Shares,
+    turns: Turns,
+    logs: Arc<JobLogs>,
+    about: About,
+    membership: &Membership,
+    way_up: Option<WayUp>,
+    at: &str,
+    machine: String,
+    refusals: Refusals,
+) -> Services {
+    let door = door.clone();
+    let link = LinkServer::new(LinkService {
+        door: door.clone(),
+        own: membership.own(),
+        machine,
+        limits: LinkLimits::default(),
+    })
+    .max_decoding_message_size(SENT_BYTES_MAX)
+    .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
+    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
+    match way_up {
+        Some(way_up) => {
+            let access = ForwardAccess::new(way_up.clone(), callers, turns.clone());
+            let dvm = DvmServer::new(ForwardService { door, about, way_up, callers, turns })
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
+        }
+        None => {
+            let authority = membership.authority();
+            let access = HeadAccess { door: door.clone(), authority, listen: at.to_owned(), refusals, callers };
+            let dvm = DvmServer::new(HeadService { door, logs, about, callers, followers })
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
+        }
+    }
+}
+
+/// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a
+/// log, which others can read.
+async fn join_line(door: &Door, membership: &Membership, at: &str) -> Option<String> {
+    let (authority, listen) = (membership.authority()?, at.to_owned());
+    let daemonized = std::env::var_os(DAEMONIZED);
+    let on_terminal = daemonized.map_or_else(|| std::io::stdout().is_terminal(), |from| from == TERMINAL);
+    if !on_terminal {
+        return Some(format!("rsd: join with: rsd start --join {listen} --token TOKEN (rsd token new prints one)\n"));
+    }
+    let (door, refusals) = (door.clone(), Refusals::default());
+    // The request is the daemon's own, as if it served only its own user.
+    let callers = Callers { serves_all: false };
+    let access = HeadAccess { door, authority: Some(authority), listen, refusals, callers };
+    let reply = access.new_token(tonic::Request::new(NewTokenRequest::default())).await.ok()?.into_inner();
+    Some(format!("rsd: join with: rsd start --join {} --token {}\n", reply.listen, reply.token))
+}
+
+/// Stops the daemon on TERM and INT, and a private daemon also at the end of its standard input. Steps keep running, except
+/// those of a private daemon.
+fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let leave = door.clone();
+    tokio::spawn(async move {
+        loop {
+            let (name, leaving) = tokio::select! {
+                _ = terminate.recv() => ("TERM", true),
+                _ = interrupt.recv() => ("INT", !private),
+                _ = hangup.recv() => ("HUP", false),
+            };
+            info!(signal = name, "signal");
+            match (leaving, private) {
+                (true, false) => leave.send(Event::Terminate),
+                (true, true) => drop(leave.call(Callers::daemon(), Call::Shutdown { force: true }).await),
+                (false, _) => {}
+            }
+        }
+    });
+    if private {
+        tokio::spawn(async move {
+            let mut stdin = tokio::io::stdin();
+            while stdin.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
+            door.call(Callers::daemon(), Call::Shutdown { force: true }).await;
+        });
+    }
+    Ok(())
+}
+
+/// Announces the daemon: to rsctl, to the service manager, and on standard output, with `more` lines.
+fn announce(
+    options: &StartOptions,
+    state_dir: &StateDir,
+    sockets: Sockets,
+    identity: &Identity,
+    (listen, reachable): (&str, &str),
+    inventory: Inventory,
+    more: &str,
+) -> anyhow::Result<Presence> {
+    let serves_all = sockets.serves_all();
+    let record = serde_json::json!({
+        "name": name_of(options),
+        "node_name": identity.name,
+        "dvm": identity.dvm,
+        "node": identity.node,
+        "head": options.join.is_none(),
+        "pid": std::process::id(),
+        "state_dir": state_dir.path(),
+        "serves_all": serves_all,
+        "listen": listen,
+        "version": rsd_proto::VERSION,
+        "protocol": rsd_proto::PROTOCOL,
+    });
+    let (slots, reason) = (inventory.slots, inventory.slots_reason.clone());
+    let presence = Presence::show(sockets, record, inventory)?;
+    notify("READY=1");
+    let role = if options.join.is_none() { "head" } else { "node" };
+    let for_all = if serves_all { ", for all users" } else { "" };
+    let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
+    let line = format!(
+        "rsd: ready: {} ({role} {} of DVM {}{for_all}), {} slots ({}), pid {}{listening}{reachable}, state in {}\n{more}",
+        identity.name,
+        identity.node,
+        identity.dvm,
+        slots,
+        reason,
+        std::process::id(),
+        state_dir.path().display(),
+    );
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        warn!("cannot write the ready line");
+    }
+    if std::env::var_os(DAEMONIZED).is_some() {
+        let null = OpenOptions::new().write(true).open("/dev/null")?;
+        nix::unistd::dup2_stdout(null.as_fd()).context("redirect standard output to /dev/null")?;
+    }
+    Ok(presence)
+}
+
+/// Notifies systemd, if it started this daemon.
+fn notify(state: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        warn!(%error, "cannot notify the service manager");
+    }
+}
