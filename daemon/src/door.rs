@@ -8,7 +8,7 @@ use rsd_proto::join;
 use rsd_proto::v1::{GroupJoin, Hello, Up};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::serve::link::Downs;
+use crate::downs::Downs;
 
 /// An event for the daemon's loop.
 #[derive(Debug)]

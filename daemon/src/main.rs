@@ -5,7 +5,7 @@
 //! reading order:
 //!
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
-//! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue.
+//! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue, and [`downs`] those of the links' messages.
 //! - [`serve`]: connections from clients, members, child daemons and steps. [`uplink`]: the connection to the parent.
 //! - [`secure`]: certificates and join tokens.
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
@@ -17,6 +17,7 @@ mod clock;
 mod descriptors;
 mod disk;
 mod door;
+mod downs;
 mod failed;
 mod inventory;
 mod logging;

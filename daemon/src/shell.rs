@@ -19,9 +19,9 @@ use crate::disk::kept::KeptFile;
 use crate::disk::state_dir::{Identity, StateDir};
 use crate::disk::step_files;
 use crate::door::{Door, Event};
+use crate::downs::Downs;
 use crate::inventory::load;
 use crate::reach::TcpPort;
-use crate::serve::link::Downs;
 use crate::steps::Steps;
 use crate::way_up::WayUp;
 

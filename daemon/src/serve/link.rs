@@ -1,9 +1,8 @@
 //! The gRPC service for links from child daemons and steps.
 //!
-//! [`incoming`]: a child's messages, and what a user's steps may send. [`outgoing`]: the messages to a child.
+//! [`incoming`]: a child's messages, and what a user's steps may send.
 
 mod incoming;
-mod outgoing;
 
 use std::time::Duration;
 
@@ -16,9 +15,9 @@ use tracing::debug;
 
 use super::{Events, Reply, connect_back};
 use crate::door::{Door, Event};
+use crate::downs;
 use incoming::Incoming;
 pub(crate) use incoming::Limits;
-pub(crate) use outgoing::Downs;
 
 /// How long a child may take to close its stream when this daemon has closed the other direction.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -41,7 +40,7 @@ impl Link for LinkService {
     async fn attach(&self, request: Request<Streaming<Up>>) -> Reply<Self::AttachStream> {
         let peer = request.extensions().get::<Peer>().copied();
         let mut incoming = Incoming::new(request.into_inner(), peer, &self.limits)?;
-        let (downs, stream, closed) = outgoing::queue(peer);
+        let (downs, stream, closed) = downs::queue(peer);
         let LinkService { door, own, machine, .. } = self.clone();
         let link = door.new_link();
         tokio::spawn(async move {

@@ -27,7 +27,7 @@ pub(crate) struct Downs {
 }
 
 /// Makes a queue: returns its sending end, the stream of what is sent, and what completes when the sending end is dropped.
-pub(super) fn queue(
+pub(crate) fn queue(
     peer: Option<Peer>,
 ) -> (Downs, impl Stream<Item = Result<Down, Status>> + Send + 'static, oneshot::Receiver<()>) {
     let bytes_max = match peer.map(|peer| peer.who) {
