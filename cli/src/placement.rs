@@ -70,18 +70,6 @@ pub(crate) fn ranges(ranges: &[(u32, u32)]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Turns ascending ranks into ranges.
-pub(crate) fn collect(ranks: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for rank in ranks {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-            Some(_) | None => ranges.push((rank, rank)),
-        }
-    }
-    ranges
-}
-
 /// Returns the name of the node with this id, or `node ID` if it is unknown.
 pub(crate) fn node_name(map: Option<&TaskMap>, names: &[String], node: u32) -> String {
     let at = map.and_then(|map| map.nodes.iter().position(|&id| id == node));
@@ -123,8 +111,8 @@ mod tests {
 
     #[test]
     fn ranks_become_ranges() {
-        assert_eq!(ranges(&collect([0, 1, 2, 5, 7, 8])), "0-2,5,7-8");
-        assert_eq!(ranges(&collect([])), "");
+        assert_eq!(ranges(&rsd_proto::ranges::of([0, 1, 2, 5, 7, 8])), "0-2,5,7-8");
+        assert_eq!(ranges(&rsd_proto::ranges::of([])), "");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The report on how a job ended: the first cause with its last lines on stderr, then the consequences.
 
+use rsd_proto::ranges;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobInfo, JobState, RankExit};
@@ -40,7 +41,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         .iter()
         .filter(|exit| !exit.secondary && (cause.job, cause.rank) != (0, exit.rank))
         .map(|exit| exit.rank);
-    let others = placement::collect(others);
+    let others = ranges::of(others);
     if !others.is_empty() {
         let ranks = if matches!(&others[..], [(first, last)] if first == last) { "rank" } else { "ranks" };
         text.push_str(&format!("\nalso failed: {ranks} {}", placement::ranges(&others)));
@@ -52,7 +53,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
 fn without(info: &JobInfo) -> Option<String> {
     let is_lost = |exit: &&RankExit| exit.code == u32::from(exit::UNREACHABLE) && !exit.fatal;
     let first = info.exits.iter().find(is_lost)?;
-    let lost = placement::collect(info.exits.iter().filter(is_lost).map(|exit| exit.rank));
+    let lost = ranges::of(info.exits.iter().filter(is_lost).map(|exit| exit.rank));
     let (ranks, were) = match &lost[..] {
         [(first, last)] if first == last => ("rank", "was"),
         _ => ("ranks", "were"),

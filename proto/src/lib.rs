@@ -18,6 +18,7 @@ pub mod inherited;
 pub mod join;
 pub mod library;
 pub mod pmi;
+pub mod ranges;
 pub mod visible;
 
 #[cfg(feature = "messages")]

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
+use rsd_proto::ranges;
 
 use super::view::{Node, View, whole_cores};
 use crate::look::{Look, Paint};
@@ -169,7 +170,7 @@ impl<'a> Grid<'a> {
                     continue;
                 }
             };
-            let text = placement::ranges(&placement::collect(ranks.iter().copied()));
+            let text = placement::ranges(&ranges::of(ranks.iter().copied()));
             let span = |cells: Range<usize>| {
                 let boxed = cells.len() > 1;
                 Span { cells, text: text.clone(), paint: Paint::Hue(hue), boxed }
@@ -211,7 +212,7 @@ impl<'a> Grid<'a> {
         let mut rows: Vec<Vec<Span>> = Vec::new();
         for (place, gpu) in (0..).zip(&node.offer.gpus) {
             let owners = view.bounds(node).filter(|(_, bound)| bound.gpus.contains(&place)).map(|(rank, _)| rank);
-            let owners = placement::ranges(&placement::collect(owners));
+            let owners = placement::ranges(&ranges::of(owners));
             let text = match owners.is_empty() {
                 true => format!("{}: free", gpu.index),
                 false => format!("{}: rank {owners}", gpu.index),

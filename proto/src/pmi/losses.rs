@@ -27,25 +27,13 @@ pub fn parse(text: &[u8]) -> Option<Vec<(u32, u32)>> {
     str::from_utf8(text).ok()?.split(',').map(range).collect()
 }
 
-/// Returns ascending ranks as inclusive ranges.
-pub fn ranges(ranks: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for rank in ranks {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-            Some(_) | None => ranges.push((rank, rank)),
-        }
-    }
-    ranges
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ranges_survive_their_text() {
-        let found = ranges([0, 4, 5, 6, 9, u32::MAX].into_iter());
+        let found = crate::ranges::of([0, 4, 5, 6, 9, u32::MAX]);
         assert_eq!(to_text(&found), "0,4-6,9,4294967295");
         assert_eq!(parse(to_text(&found).as_bytes()), Some(found));
         for text in [&b""[..], b"4-", b"-", b"5-4", b"1,,2", b"x", b"1-2-3", b"\xff"] {

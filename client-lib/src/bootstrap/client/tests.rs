@@ -131,15 +131,22 @@ fn a_process_manager_need_not_know_the_application_number() {
     assert_eq!((pmi.appnum(), pmi.kvsname()), (None, &b"12.0"[..]));
 }
 
-#[test]
-fn a_value_can_be_requested_without_waiting_and_other_requests_may_intervene() {
-    let (here, there) = UnixStream::pair().unwrap();
-    let mut there = there;
-    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
+/// A client whose process manager has answered what every client asks first, and the process manager's end.
+fn greeted() -> (Pmi, UnixStream) {
+    let (here, mut there) = UnixStream::pair().unwrap();
     say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
     say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
     say(&mut there, "cmd=my_kvsname kvsname=job\n");
-    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    (Pmi::over_socket(here, 0, 2, LIMITS).unwrap(), there)
+}
+
+fn say(there: &mut UnixStream, text: &str) {
+    there.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_value_can_be_requested_without_waiting_and_other_requests_may_intervene() {
+    let (mut pmi, mut there) = greeted();
     assert_eq!(pmi.take_got().unwrap(), None, "nothing was asked");
     pmi.begin_get("late", false).unwrap();
     assert_eq!(pmi.take_got().unwrap(), None);
@@ -163,12 +170,7 @@ fn a_value_can_be_requested_without_waiting_and_other_requests_may_intervene() {
 
 #[test]
 fn lost_ranks_are_told_between_answers() {
-    let (here, mut there) = UnixStream::pair().unwrap();
-    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
-    say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
-    say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
-    say(&mut there, "cmd=my_kvsname kvsname=job\n");
-    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    let (mut pmi, mut there) = greeted();
     let lost = |ranks: &[(u32, u32)]| Lost { ranks: ranks.to_vec(), why: "its node n1 was stopped".into() };
     let text = |ranks: &str| format!("cmd=rsd_lost ranks={ranks} why=its_node_n1_was_stopped\n");
     say(&mut there, &(text("4-7,9") + "cmd=get_result rc=0 value=here\n" + &text("11")));
@@ -186,12 +188,7 @@ fn lost_ranks_are_told_between_answers() {
 
 #[test]
 fn the_last_message_of_a_process_manager_is_reported() {
-    let (here, mut there) = UnixStream::pair().unwrap();
-    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
-    say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
-    say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
-    say(&mut there, "cmd=my_kvsname kvsname=job\n");
-    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    let (mut pmi, mut there) = greeted();
     assert_eq!(pmi.cut_off(), None);
     let mut farewell = Vec::new();
     Reply::Failed("rank 1: it is gone".into()).encode(&mut farewell);

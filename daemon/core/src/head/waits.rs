@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, RankState, RanksWaiting, SilentNode, Wait, WaitProbe, WaitReport, down, wait::What};
 
 use super::job::Job;
@@ -176,7 +177,7 @@ impl Head {
         let describe = |node: &NodeId| SilentNode {
             node: *node,
             name: job.node_name(*node).to_owned(),
-            ranks: ranges(job.map.ranks_on(*node)),
+            ranks: ranges::of(job.map.ranks_on(*node)).into_iter().flat_map(|(first, last)| [first, last]).collect(),
             away: self.nodes.is_away(*node),
         };
         job.map.nodes().iter().filter(unknown).map(describe).collect()
@@ -217,18 +218,6 @@ fn sum(numbers: impl Iterator<Item = u32>) -> u32 {
     numbers.fold(0, u32::saturating_add)
 }
 
-/// Returns numbers in ascending order as inclusive ranges: first, last, first, last, …
-fn ranges(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
-    let mut ranges: Vec<u32> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some(last) if *last + 1 == number => *last = number,
-            Some(_) | None => ranges.extend([number, number]),
-        }
-    }
-    ranges
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,11 +225,5 @@ mod tests {
     #[test]
     fn a_sum_of_numbers_that_no_job_has_is_the_largest() {
         assert_eq!(sum([u32::MAX, 1, u32::MAX].into_iter()), u32::MAX);
-    }
-
-    #[test]
-    fn adjacent_ranks_are_one_range() {
-        assert_eq!(ranges([0, 1, 2, 5, 8, 9].into_iter()), [0, 2, 5, 5, 8, 9]);
-        assert_eq!(ranges(std::iter::empty()), Vec::<u32>::new());
     }
 }

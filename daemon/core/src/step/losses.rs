@@ -1,7 +1,8 @@
 //! Tells the ranks of a job that continues after the loss of nodes which ranks are lost, if their MPI library has asked for it.
 
-use rsd_proto::pmi::losses::{self, RANGES_MAX};
+use rsd_proto::pmi::losses::RANGES_MAX;
 use rsd_proto::pmi::v1::Reply;
+use rsd_proto::ranges;
 use rsd_proto::v1 as wire;
 
 use super::pmi::reply_to;
@@ -33,7 +34,7 @@ impl Step {
 
     fn tell_loss(&self, local: Local, node: NodeId, out: &mut Vec<Effect>) {
         let (Phase::Running, Some(why)) = (self.ranks[local].phase, self.lost.get(&node)) else { return };
-        for ranks in losses::ranges(self.map.ranks_on(node)).chunks(RANGES_MAX) {
+        for ranks in ranges::of(self.map.ranks_on(node)).chunks(RANGES_MAX) {
             reply_to(local, &Reply::Lost { ranks: ranks.to_vec(), why: why.clone() }, out);
         }
     }
