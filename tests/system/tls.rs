@@ -440,7 +440,8 @@ fn calls_through_another_daemon_share_a_connection_that_survives_the_heads_resta
     let before = (files(&dvm, 0), files(&dvm, 1));
     let get = || dvm.ctl(&format!("--dvm node1 kv get missing --job {job} --timeout 1m")).start();
     let waiting: Vec<Running> = (0..CALLS).map(|_| get()).collect();
-    eventually("all calls have arrived", WITHIN, || (files(&dvm, 1) >= before.1 + CALLS).then_some(()));
+    // The first count may include the connection of the call before it.
+    eventually("all calls have arrived", WITHIN, || (files(&dvm, 1) + 2 >= before.1 + CALLS).then_some(()));
     dvm.ctl("--dvm node1 ps").ok(); // after these calls, on the same connection
     let more = (files(&dvm, 0).saturating_sub(before.0), files(&dvm, 1).saturating_sub(before.1));
     assert!(more.0 < CALLS / 2 && more.1 < CALLS + CALLS / 2, "each call has a connection: {more:?}");

@@ -24,7 +24,7 @@ const NOTICES_MAX: usize = 8;
 /// How many failed ranks clients are shown, so that their messages stay below the limit of gRPC.
 const EXITS_SHOWN: usize = 100_000;
 /// How much of its command line a job shows, and how much of a step's notice, in bytes. Both remain after the job has ended.
-const SHOWN_BYTES: usize = 4 << 10;
+const SHOWN_BYTES: usize = 16 << 10;
 
 /// A job.
 #[derive(Debug)]

@@ -217,7 +217,7 @@ fn the_submissions_of_a_users_jobs_are_limited_together_until_the_jobs_have_ende
     head.submit_program(ROOT, large()).unwrap();
     head.submit_program(ROOT, large()).expect("root has no limit");
     let Answer::Job(info) = head.ask(ANN, Call::GetJob(job)).0 else { panic!("it is Ann's") };
-    assert!(info.command.len() < 5000 && info.command.starts_with("program xxx"), "{}", info.command.len());
+    assert!(info.command.len() < 17_000 && info.command.starts_with("program xxx"), "{}", info.command.len());
 
     let (_, link) = head.attach(ANN.uid, job);
     let done = wire::Done { job, nodes: vec![0], exits: Vec::new(), fences: vec![0] };
