@@ -230,7 +230,7 @@ pub(crate) struct StartOptions {
     /// Directory of the daemon's logs, keys and records; by default ~/.local/state/rsd/NAME@HOST, and /var/lib/rsd/NAME for root
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Address on which other daemons can join; 0.0.0.0 and [::] mean all addresses, port 0 a free port
+    /// Address on which other daemons can join, such as `0.0.0.0:7817` or `[::]:7817` for all addresses; port 0 takes a free port
     #[arg(long, value_name = "ADDR", conflicts_with = "local_only")]
     pub(crate) listen: Option<String>,
     /// Listen on the unix socket only
