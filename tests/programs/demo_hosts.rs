@@ -48,10 +48,10 @@ impl Demo {
             "{}",
             names.iter().zip(addresses).map(|(name, at)| format!("{name} {at}")).collect::<Vec<_>>().join(", ")
         );
-        let said = self.run(head, "rsd start --listen 0.0.0.0:7817 --slots 2");
-        let (_, token) = said.rsplit_once("--token ").expect("a head prints how to join it");
+        self.run(head, "rsd start --listen 0.0.0.0:7817 --slots 2");
 
-        say("The others join with the token. From here on, certificates identify the daemons.");
+        say("The others join with a token. From here on, certificates identify the daemons.");
+        let token = self.run(head, "rsd token new --quiet");
         for name in &names[1..] {
             self.run(name, &format!("rsd start --join {head}:7817 --token {} --slots 2", token.trim()));
         }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use rsd_tests::Mpi;
 use rsd_tests::built;
 use rsd_tests::hosts::Plan;
+use rsd_tests::{Call, Mpi};
 
 /// The machine and the command of each line of README's example with several machines.
 fn lines() -> Vec<(String, String)> {
@@ -55,4 +56,15 @@ fn the_lines_of_the_readme_work_as_they_stand() {
     }
     type_at("head", "rsd stop");
     fs::remove_dir_all(&place).expect("it was made above");
+}
+
+#[test]
+fn the_demo_on_hosts_runs() {
+    let Some(probe) = Plan::of(&["probe"]).start() else { return };
+    drop(probe);
+    let told = Call::new(env!("CARGO_BIN_EXE_demo-hosts")).args(["3"]).deadline(Duration::from_secs(120)).end();
+    let said = told.ok();
+    assert!(said.contains("\nnode2$ rsd start --join node0:7817 --token rsd1-"), "{said}");
+    assert!(said.contains("pi is 3.14159265"), "{said}");
+    assert!(said.contains("line 4 of 4") && said.contains("Nothing of the hosts is left"), "{said}");
 }
