@@ -1,47 +1,32 @@
 //! Builds the programs as they are installed and measured: with optimisation, apart from the test builds.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
+use std::path::PathBuf;
 
 use crate::places;
 use crate::shell::{cargo, quiet, step};
 
-/// Builds the programs for installation; returns the directory of `rsd`, `rsctl` and the MPI library.
+/// Builds the programs for installation with the `release` profile; returns the directory of `rsd`, `rsctl` and the MPI library.
 ///
-/// - `rsd` and `rsctl` share dependencies and libraries with the development build (`installed.toml`).
-/// - The MPI library is optimised and linked as a whole (the `release` profile), because it handles every message.
-/// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took
-///   a third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically
-///   because it loads drivers.
+/// `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took a
+/// third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically because it
+/// loads drivers.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    const RSD: [&str; 4] = ["build", "--release", "--package=rsd", "--bin=rsd"];
+    // Apart from `rsd`, so that its dependencies have none of the features that only daemons need.
     const LIBRARY: [&str; 4] = ["build", "--release", "--package=rsd-mpi", "--lib"];
-    const SMALL: [&str; 2] = ["-C", "strip=debuginfo"];
+    const RSCTL: [&str; 5] = ["rustc", "--release", "--package=rsctl", "--bin=rsctl", "--"];
     const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
-    let installed = places::target()?.join("release");
     step("build for installing", || {
-        let overlay = places::root().join("tests/xtask/installed.toml");
-        let overlay = ["--config".into(), overlay.into_os_string()];
-        let with = |args: &[&str]| {
-            let mut command = cargo(&overlay);
-            command.args(args);
-            command
-        };
-        quiet(with(&["rustc", "--package=rsd", "--bin=rsd", "--"]).args(SMALL))?;
-        let rsctl = ["rustc", "--package=rsctl", "--bin=rsctl", "--"];
-        let is_static = cfg!(all(target_os = "linux", target_env = "gnu"))
-            && with(&rsctl).args(SMALL).args(STATIC).output().is_ok_and(|output| output.status.success());
-        if !is_static {
-            quiet(with(&rsctl).args(SMALL))?;
-        }
+        quiet(&mut cargo(RSD))?;
         quiet(&mut cargo(LIBRARY))?;
-        for program in ["rsd", "rsctl"] {
-            copy(&places::binaries()?.join(program), &installed.join(program))?;
+        let is_static = cfg!(all(target_os = "linux", target_env = "gnu"))
+            && cargo(RSCTL).args(STATIC).output().is_ok_and(|output| output.status.success());
+        if !is_static {
+            quiet(&mut cargo(RSCTL))?;
         }
         Ok(())
     })?;
-    Ok(installed)
+    Ok(places::target()?.join("release"))
 }
 
 /// Builds the MPI library's examples, which the benches run, with optimisation; returns their directory.
@@ -50,12 +35,4 @@ pub(crate) fn examples() -> anyhow::Result<PathBuf> {
         quiet(&mut cargo(["build", "--release", "--package=rsd-mpi", "--examples"])).map(drop)
     })?;
     Ok(places::target()?.join("release/examples"))
-}
-
-/// Replaces `to`, which may be a running program.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let new = to.with_extension("new");
-    fs::copy(from, &new)
-        .and_then(|_| fs::rename(&new, to))
-        .with_context(|| format!("copy {} to {}", from.display(), to.display()))
 }
