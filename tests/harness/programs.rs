@@ -136,7 +136,7 @@ pub fn intel() -> (PathBuf, PathBuf) {
 /// The Python that has mpi4py for the standard ABI, and the folder of its tests.
 #[track_caller]
 pub fn mpi4py_for_the_abi() -> (PathBuf, PathBuf) {
-    (peer("mpi4py", "bin/python"), peer("mpi4py", "source/test"))
+    (peer("mpi4py", "bin/python"), peer("mpi4py-source", "test"))
 }
 
 /// The Python that has mpi4py, and the path of a script for it.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -173,13 +173,18 @@ fn wheels(peer: &Peer) -> anyhow::Result<()> {
     }
     let mut pip = pip(&home)?;
     step(&format!("install the wheels {}", peer.wheels.join(" ")), || {
-        if home.exists() {
-            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
-        }
-        quiet(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&home))?;
+        new_environment(&home)?;
         quiet(pip.args(["install", "--quiet"]).args(peer.wheels))?;
         write(&stamp, &wanted)
     })
+}
+
+/// Creates a Python environment, in the place of an old one.
+fn new_environment(home: &Path) -> anyhow::Result<()> {
+    if home.exists() {
+        fs::remove_dir_all(home).with_context(|| format!("remove the old {}", home.display()))?;
+    }
+    quiet(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(home)).map(drop)
 }
 
 /// The `pip` of all environments, for the one at `home`: an environment with a `pip` of its own takes several seconds to create.
@@ -193,33 +198,46 @@ fn pip(home: &Path) -> anyhow::Result<Command> {
     Ok(pip)
 }
 
+/// The release of mpi4py that is built from source, and whose tests are used.
+const MPI4PY: &str = "mpi4py==4.1.2";
+
 /// Builds mpi4py for the standard ABI from source against rsd's MPI library under `prefix`, unless it exists and the
-/// header is unchanged. Its own tests are in `source/test`.
+/// header is unchanged.
 pub(crate) fn mpi4py(prefix: &Path) -> anyhow::Result<()> {
-    const RELEASE: &str = "mpi4py==4.1.2";
+    let source = mpi4py_source()?;
     let home = places::peer("mpi4py")?;
     let stamp = home.join("wheels");
     let header = fs::read_to_string(prefix.join("include/mpi.h")).context("read mpi.h")?;
-    let wanted = format!("{RELEASE}\n{header}");
+    let wanted = format!("{MPI4PY}\n{header}");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return Ok(());
     }
-    step(&format!("build {RELEASE} for the standard ABI"), || {
-        if home.exists() {
-            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
-        }
-        quiet(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&home))?;
-        let source = home.join("source");
-        let fetch = ["download", "--quiet", "--no-deps", "--no-binary", "mpi4py", RELEASE, "--dest"];
-        quiet(pip(&home)?.args(fetch).arg(&source))?;
-        let archive = source.join("mpi4py-4.1.2.tar.gz");
-        quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&source))?;
+    let mut pip = pip(&home)?;
+    step(&format!("build {MPI4PY} for the standard ABI"), || {
+        new_environment(&home)?;
         // The tests check correctness, not speed.
         let built = [("MPI4PY_BUILD_MPIABI", "1"), ("CFLAGS", "-O0")];
         let mpicc = prefix.join("bin/mpicc");
-        quiet(pip(&home)?.args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;
+        quiet(pip.args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;
         write(&stamp, &wanted)
     })
+}
+
+/// The folder with the source of mpi4py, which is fetched once. Its own tests are in `test`.
+pub(crate) fn mpi4py_source() -> anyhow::Result<PathBuf> {
+    let home = places::peer("mpi4py-source")?;
+    let stamp = home.join("wheels");
+    if !fs::read_to_string(&stamp).is_ok_and(|there| there == MPI4PY) {
+        let mut pip = pip(&places::peer("pip")?)?;
+        step(&format!("fetch the source of {MPI4PY}"), || {
+            let fetch = ["download", "--quiet", "--no-deps", "--no-binary", "mpi4py", MPI4PY, "--dest"];
+            quiet(pip.args(fetch).arg(&home))?;
+            let archive = home.join("mpi4py-4.1.2.tar.gz");
+            quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&home))?;
+            write(&stamp, MPI4PY)
+        })?;
+    }
+    Ok(home)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
