@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::built;
 
-/// The MPI that a program is compiled for.
+/// The MPI that a program is compiled for, or an interpreter uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mpi {
     /// Debian's MPICH 4.0, a client of the old PMI dialect.
@@ -17,6 +17,14 @@ pub enum Mpi {
     Wheel,
     /// The same MPICH, through the standard ABI.
     WheelAbi,
+    /// Intel MPI from the wheel. It has no compiler; MPICH has the same ABI, and [`Mpi::environment`] selects Intel's library.
+    Intel,
+    /// Debian's Open MPI 4.1, with the PMIx library 4.2 beside it.
+    OpenMpiDebian,
+    /// Open MPI 4.1 from the wheel, with PMIx 3.2 inside.
+    OpenMpi4,
+    /// Open MPI 5.0 from the wheel, with PMIx 5.0 inside.
+    OpenMpi5,
     /// rsd's MPI library.
     Ours,
 }
@@ -39,21 +47,50 @@ impl Mpi {
     pub fn program_with(self, source: &str, flags: &[&str]) -> String {
         let compiler = match self {
             Mpi::Debian => PathBuf::from("mpicc.mpich"),
-            Mpi::Wheel => wheel("bin/mpicc"),
+            Mpi::OpenMpiDebian => PathBuf::from("mpicc.openmpi"),
+            Mpi::Wheel | Mpi::Intel => wheel("bin/mpicc"),
             Mpi::WheelAbi => wheel("bin/mpicc_abi"),
+            Mpi::OpenMpi4 => peer("openmpi4", "bin/mpicc"),
+            Mpi::OpenMpi5 => peer("openmpi", "bin/mpicc"),
             Mpi::Ours => built::library().join("bin/mpicc"),
         };
         compile(&compiler, source, flags)
     }
 
+    /// The Python that has mpi4py for this MPI, if there is one.
+    #[track_caller]
+    pub fn python(self) -> Option<PathBuf> {
+        match self {
+            Mpi::Debian | Mpi::OpenMpiDebian | Mpi::WheelAbi => None,
+            Mpi::Wheel => Some(wheel("bin/python")),
+            Mpi::Intel => Some(intel().0),
+            Mpi::OpenMpi4 => Some(peer("openmpi4", "bin/python")),
+            Mpi::OpenMpi5 => Some(peer("openmpi", "bin/python")),
+            Mpi::Ours => Some(mpi4py_for_the_abi().0),
+        }
+    }
+
+    /// What its programs need in their environment because of the place where it is installed.
+    #[track_caller]
+    pub fn environment(self) -> Option<(&'static str, PathBuf)> {
+        match self {
+            Mpi::Debian | Mpi::OpenMpiDebian | Mpi::Wheel | Mpi::WheelAbi | Mpi::Ours => None,
+            Mpi::Intel => Some(("LD_LIBRARY_PATH", intel().1)),
+            Mpi::OpenMpi4 => Some(("OPAL_PREFIX", peer("openmpi4", ""))),
+            Mpi::OpenMpi5 => Some(("OPAL_PREFIX", peer("openmpi", ""))),
+        }
+    }
+
     /// The folder of the MPI library, for LD_LIBRARY_PATH. Only for libraries with the standard ABI.
     ///
     /// # Panics
-    /// For Debian's MPICH, which does not have the standard ABI.
+    /// For libraries that do not have the standard ABI.
     #[track_caller]
     pub fn library_folder(self) -> PathBuf {
         match self {
-            Mpi::Debian => panic!("Debian's MPICH does not have the standard ABI"),
+            Mpi::Debian | Mpi::Intel | Mpi::OpenMpiDebian | Mpi::OpenMpi4 | Mpi::OpenMpi5 => {
+                panic!("{self:?} does not have the standard ABI")
+            }
             Mpi::Wheel | Mpi::WheelAbi => wheel("lib"),
             Mpi::Ours => built::library().join("lib"),
         }
@@ -64,6 +101,24 @@ impl Mpi {
 #[track_caller]
 pub fn plain(source: &str) -> String {
     compile("cc".as_ref(), source, &[])
+}
+
+/// Compiles a C program without MPI, with further flags.
+#[track_caller]
+pub fn plain_with(source: &str, flags: &[&str]) -> String {
+    compile("cc".as_ref(), source, flags)
+}
+
+/// The flags that `pkg-config` names for a package.
+///
+/// # Panics
+/// If the package is not installed.
+#[track_caller]
+pub fn pkg_config(package: &str) -> Vec<String> {
+    let output = Command::new("pkg-config").args(["--cflags", "--libs", package]).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot run pkg-config: {error}: run cargo xtask setup"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
 /// The launcher of the wheel's MPICH.
@@ -81,13 +136,18 @@ pub fn intel() -> (PathBuf, PathBuf) {
 /// The Python that has mpi4py for the standard ABI, and the folder of its tests.
 #[track_caller]
 pub fn mpi4py_for_the_abi() -> (PathBuf, PathBuf) {
-    (peer("mpi4py", "bin/python"), peer("mpi4py", "source/test"))
+    (peer("mpi4py", "bin/python"), peer("mpi4py-source", "test"))
 }
 
 /// The Python that has mpi4py, and the path of a script for it.
 #[track_caller]
 pub fn python(script: &str) -> [String; 2] {
-    [wheel("bin/python").display().to_string(), folder().join(script).display().to_string()]
+    [wheel("bin/python").display().to_string(), self::script(script)]
+}
+
+/// The path of a script in `tests/programs`.
+pub fn script(name: &str) -> String {
+    folder().join(name).display().to_string()
 }
 
 /// A folder of the MPI library's package with its files for other languages: `python`, `include`.

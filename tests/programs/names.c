@@ -1,6 +1,7 @@
 /* Processes of any MPI find each other by names and connect. `names alone NAME`: one process publishes NAME, looks it up, and
  * unpublishes it; every misuse is an error. `names accept NAME COUNT`, `names connect NAME COUNT`: two worlds connect COUNT times over the port
- * that the first has published; `names hold` is `names accept`, but prints `published` first. Prints `names ok on SIZE`. */
+ * that the first has published; `names hold` is `names accept`, but prints `published` first. A NAME with a slash is a file: the port
+ * is written to it instead. Prints `names ok on SIZE`. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,16 +53,38 @@ static void use(MPI_Comm inter, int accepts, int round) {
   MPI_Comm_free(&all);
 }
 
+/* The file appears when it is complete. */
+static void write_port(const char *file, const char *port) {
+  char partial[4096];
+  snprintf(partial, sizeof partial, "%s.partial", file);
+  FILE *out = fopen(partial, "w");
+  must(out && fputs(port, out) >= 0 && fclose(out) == 0 && rename(partial, file) == 0, "the port is written");
+}
+
+static int read_port(const char *file, char *port) {
+  FILE *in = fopen(file, "r");
+  if (!in)
+    return 0;
+  must(fgets(port, MPI_MAX_PORT_NAME, in) != NULL && fclose(in) == 0, "the port is read");
+  return 1;
+}
+
 static void meet(const char *mode, const char *name, int count) {
-  int accepts = strcmp(mode, "connect") != 0;
+  int accepts = strcmp(mode, "connect") != 0, by_file = strchr(name, '/') != NULL;
   char port[MPI_MAX_PORT_NAME] = "";
   MPI_Comm inter;
   if (rank == 0 && accepts) {
     MPI_Open_port(MPI_INFO_NULL, port);
-    MPI_Publish_name(name, MPI_INFO_NULL, port);
+    if (by_file)
+      write_port(name, port);
+    else
+      MPI_Publish_name(name, MPI_INFO_NULL, port);
     if (strcmp(mode, "hold") == 0)
       printf("published\n");
     fflush(stdout);
+  } else if (rank == 0 && by_file) {
+    while (!read_port(name, port))
+      usleep(10000);
   } else if (rank == 0) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
@@ -79,7 +102,8 @@ static void meet(const char *mode, const char *name, int count) {
     MPI_Comm_disconnect(&inter);
   }
   if (rank == 0 && accepts) {
-    MPI_Unpublish_name(name, MPI_INFO_NULL, port);
+    if (!by_file)
+      MPI_Unpublish_name(name, MPI_INFO_NULL, port);
     MPI_Close_port(port);
   }
 }

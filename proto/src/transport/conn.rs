@@ -38,6 +38,8 @@ pub struct Tls {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     end: End,
+    /// Whether this side has begun to shut the connection down: then its own writes fail.
+    is_shut: bool,
     /// The end of a guest's connection, and its place among the guests.
     guest: Option<(Pin<Box<Sleep>>, Place)>,
     /// Counts a user's connection.
@@ -50,7 +52,7 @@ impl Tls {
     pub(super) fn dialled(stream: client::TlsStream<TcpStream>, end: End) -> Tls {
         // Only the accepting side asks for the peer.
         let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, at: None, is_over: false };
-        Tls { stream: stream.into(), peer, end, guest: None, share: None }
+        Tls { stream: stream.into(), peer, end, is_shut: false, guest: None, share: None }
     }
 
     /// A connection that was accepted from this address, at that one. `place`: a guest's; `share`: a user's.
@@ -66,7 +68,7 @@ impl Tls {
         let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
         // A socket of both families reports IPv4 addresses in their IPv6 form.
         let peer = Peer { who, from: Some(from.to_canonical()), at: Some(at.to_canonical()), is_over };
-        Tls { stream: stream.into(), peer, end: End::default(), guest, share }
+        Tls { stream: stream.into(), peer, end: End::default(), is_shut: false, guest, share }
     }
 }
 
@@ -94,14 +96,31 @@ impl End {
 
     /// Takes in the result of a read into a buffer with room.
     fn after_read(&self, result: &io::Result<()>, received: usize) {
+        match result {
+            Ok(()) if received == 0 => self.0.by_peer.store(true, Relaxed),
+            Ok(()) => {}
+            Err(error) => self.after_error(error),
+        }
+    }
+
+    /// Takes in the error of a read, or of a write before this side has shut the connection down. After the peer's end, a write may
+    /// fail before a read does.
+    fn after_error(&self, error: &io::Error) {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-        let closed = match result {
-            Ok(()) => received == 0,
-            Err(error) => matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof),
-        };
-        if closed {
+        if matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof) {
             self.0.by_peer.store(true, Relaxed);
         }
+    }
+}
+
+impl Tls {
+    fn after_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &result
+            && !self.is_shut
+        {
+            self.end.after_error(error);
+        }
+        result
     }
 }
 
@@ -111,13 +130,14 @@ impl Drop for Tls {
     }
 }
 
-macro_rules! each {
+macro_rules! written {
     ($conn:expr, $io:ident => $call:expr) => {
         match $conn.get_mut() {
             Conn::Unix($io, _) => $call,
             Conn::Tls(tls) => {
                 let $io = &mut tls.stream;
-                $call
+                let written = $call;
+                tls.after_write(written)
             }
         }
     };
@@ -155,7 +175,7 @@ impl AsyncRead for Conn {
 impl AsyncWrite for Conn {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check_guest(cx)?;
-        each!(self, io => Pin::new(io).poll_write(cx, buf))
+        written!(self, io => Pin::new(io).poll_write(cx, buf))
     }
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
@@ -163,17 +183,23 @@ impl AsyncWrite for Conn {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_guest(cx)?;
-        each!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
+        written!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
     }
     fn is_write_vectored(&self) -> bool {
         true
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_guest(cx)?;
-        each!(self, io => Pin::new(io).poll_flush(cx))
+        written!(self, io => Pin::new(io).poll_flush(cx))
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, io => Pin::new(io).poll_shutdown(cx))
+        match self.get_mut() {
+            Conn::Unix(io, _) => Pin::new(io).poll_shutdown(cx),
+            Conn::Tls(tls) => {
+                tls.is_shut = true;
+                Pin::new(&mut tls.stream).poll_shutdown(cx)
+            }
+        }
     }
 }
 
@@ -261,5 +287,96 @@ impl Connected for Conn {
             }
             Conn::Tls(tls) => tls.peer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    };
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::super::{candidates, tls};
+    use super::*;
+    use crate::v1::Credentials;
+
+    const DVM: &str = "00112233445566ff";
+
+    fn credentials() -> Credentials {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let mut params = CertificateParams::new(tls::names_of_node(0, DVM)).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        Credentials {
+            key: key.serialize_der().into(),
+            certificate: certificate.der().to_vec().into(),
+            authority: authority.der().to_vec().into(),
+            dvm: DVM.into(),
+            ..Credentials::default()
+        }
+    }
+
+    /// A dialled connection, what is known about its end, and its other side.
+    async fn pair() -> (Conn, End, server::TlsStream<TcpStream>) {
+        let own = tls::Own::new(&credentials()).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = [listener.local_addr().unwrap().to_string()];
+        let accept =
+            async { TlsAcceptor::from(own.server()).accept(listener.accept().await.unwrap().0).await.unwrap() };
+        let dialer = own.dialer(Some(0));
+        let (dialled, accepted) = tokio::join!(candidates::connect(&address, &dialer), accept);
+        let end = End::default();
+        (Conn::Tls(Box::new(Tls::dialled(dialled.unwrap(), end.clone()))), end, accepted)
+    }
+
+    /// Writes and reads nothing until a write fails.
+    async fn write_until_it_fails(conn: &mut Conn) -> io::Error {
+        loop {
+            let written = poll_fn(|cx| {
+                ready!(Pin::new(&mut *conn).poll_write(cx, &[0; 4096]))?;
+                Pin::new(&mut *conn).poll_flush(cx)
+            });
+            if let Err(error) = tokio::time::timeout(Duration::from_secs(20), written).await.expect("a write ends") {
+                return error;
+            }
+        }
+    }
+
+    fn run(test: impl Future) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn a_write_that_fails_first_shows_that_the_peer_has_ended() {
+        run(async {
+            let (mut conn, end, other) = pair().await;
+            assert!(!end.by_peer());
+            drop(other);
+            let error = write_until_it_fails(&mut conn).await;
+            assert!(end.by_peer(), "{error}");
+            assert!(!end.has_come());
+            drop(conn);
+            assert!(end.has_come());
+        });
+    }
+
+    #[test]
+    fn after_this_side_has_shut_it_down_its_failed_writes_say_nothing_about_the_peer() {
+        run(async {
+            let (mut conn, end, other) = pair().await;
+            poll_fn(|cx| Pin::new(&mut conn).poll_shutdown(cx)).await.unwrap();
+            write_until_it_fails(&mut conn).await;
+            assert!(!end.by_peer());
+            drop(other);
+        });
     }
 }

@@ -10,6 +10,7 @@ mod dependencies;
 mod docs;
 mod install;
 mod layers;
+mod mpi4py;
 mod places;
 #[path = "../../harness/prefix.rs"]
 mod prefix;
@@ -29,7 +30,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 11] = [
     Command {
         name: "demo",
         args: "[--hosts N]",
@@ -81,9 +82,15 @@ const COMMANDS: [Command; 10] = [
     },
     Command {
         name: "bench",
-        args: "dvm|join|launch|mpi",
+        args: "dvm|hangs|join|launch|mpi",
         about: "compare speed with other launchers and MPIs",
         run: bench::bench,
+    },
+    Command {
+        name: "mpi4py",
+        args: "[RANKS]",
+        about: "run mpi4py's tests with Open MPI under rsd and its own launcher, compare",
+        run: mpi4py::mpi4py,
     },
 ];
 

