@@ -366,8 +366,8 @@ impl StepProcess {
                     members.expect(&start);
                 }
             }
-            Effect::Describe { local, app, spawn } => {
-                return Some(Input::Described(local, Box::new(self.describe(local, app, spawn))));
+            Effect::Describe { number, local, app, spawn } => {
+                return Some(Input::Described(number, Box::new(self.describe(local, app, spawn))));
             }
             Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
             Effect::PmiClose(local) => self.ranks.pmi_close(local),

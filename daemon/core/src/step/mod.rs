@@ -1,6 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! A step is a rank's only view of its launcher. It has the PMI dialogue (`pmi`), the local half of the `fence`, the KVS,
+//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `service`), the local half of the
+//! `fence`, the KVS,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
@@ -11,6 +12,8 @@
 mod alone;
 mod bound;
 mod calls;
+mod dialect;
+mod engine;
 mod exits;
 mod fence;
 mod guard;
@@ -21,7 +24,9 @@ mod losses;
 mod meeting;
 mod members;
 mod pmi;
+mod pmi1;
 mod programs;
+mod service;
 mod start;
 mod streams;
 mod together;
@@ -48,8 +53,9 @@ pub use programs::Linked;
 pub use start::RankStart;
 
 use calls::Calls;
+use dialect::Asker;
 use exits::Ending;
-use fence::{Fence, Waiter};
+use fence::Fence;
 use guard::Guard;
 use kin::Compared;
 use lines::Lines;
@@ -94,8 +100,8 @@ pub enum Input {
     StdinWritten(Local, u64),
     /// A rank has closed its standard input.
     StdinClosed(Local),
-    /// The answer to [`Effect::Describe`]: the job, or a sentence that says why the request is invalid.
-    Described(Local, Box<Result<SpawnWish, String>>),
+    /// The answer to [`Effect::Describe`] with this number: the job, or a sentence that says why the request is invalid.
+    Described(u64, Box<Result<SpawnWish, String>>),
     /// A member has connected to its PMI server, perhaps again.
     Attached(Local),
     /// A member's process has ended or is exiting; may be reported twice.
@@ -141,7 +147,7 @@ pub enum Effect {
     /// A rank of program `app` wants to spawn a job: complete the request with the rank's environment and directory, and report
     /// [`Input::Described`].
     #[expect(missing_docs, reason = "described above")]
-    Describe { local: Local, app: usize, spawn: Spawn },
+    Describe { number: u64, local: Local, app: usize, spawn: Spawn },
     /// Write to a rank's PMI connection.
     PmiSend(Local, Bytes),
     /// Close a rank's PMI connection.
@@ -321,7 +327,7 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
-            Input::Described(local, wish) => self.on_described(local, *wish, out),
+            Input::Described(number, wish) => self.on_described(number, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
             Input::Output(local, stream, bytes) => self.on_output(local, stream, &bytes, out),
@@ -339,11 +345,7 @@ impl Step {
             }
             Input::LinkDown => {
                 self.link_up = false;
-                for (_, waiter) in &mut self.fence.waiting {
-                    if let Waiter::Call { attempt, .. } = *waiter {
-                        *waiter = Waiter::Disconnected { attempt };
-                    }
-                }
+                self.fence.waiting.iter_mut().for_each(Asker::disconnect);
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
             }
             Input::Down(down) => self.on_down(now, down, out),
