@@ -1,7 +1,7 @@
 //! Requests of ranks to the head: to publish and look up names, and to spawn jobs. Each call is numbered, kept until it is
 //! answered, and repeated on a new link.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 use prost::Message;
@@ -34,6 +34,9 @@ pub(super) struct Calls {
     /// Requests to spawn that the step process is completing.
     describing: BTreeMap<u64, Asker>,
     described: u64,
+    /// Requests of the PMIx server, with its number for each (see `others`), and the latest of these calls that were answered.
+    pub(super) tickets: BTreeMap<u64, (u64, wire::NameCall)>,
+    pub(super) confirmed: VecDeque<u64>,
     /// Why a rank's last spawn failed.
     pub(super) spawn_errors: HashMap<Local, String>,
 }
@@ -59,10 +62,11 @@ impl Asked {
 
 impl Calls {
     /// The number of the next call, and of the oldest pending call.
-    fn number(&mut self) -> (u64, u64) {
+    pub(super) fn number(&mut self) -> (u64, u64) {
         let call = self.next;
         self.next += 1;
-        (call, self.open.first_key_value().map_or(call, |(first, _)| *first))
+        let first = [self.open.keys().next(), self.tickets.keys().next()].into_iter().flatten().min();
+        (call, first.map_or(call, |first| *first))
     }
 }
 
@@ -70,7 +74,8 @@ impl Step {
     pub(super) fn ask_head(&mut self, asker: Asker, op: name_call::Op, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
         let uid = self.ranks[asker.local].member.as_ref().and_then(super::members::Member::other_uid);
-        let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from };
+        let message =
+            wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from, ..Default::default() };
         self.keep_and_ask(asker, call, Asked::Name(message), out);
     }
 
@@ -81,7 +86,17 @@ impl Step {
             Some(name_call::Op::Publish(_)) => done("the name is taken"),
             Some(name_call::Op::Unpublish(_)) => done("the name is not published, or by another user"),
             Some(name_call::Op::Lookup(_) | name_call::Op::State(_)) => Reply::Value(result.ok.then_some(result.port)),
-            None => return,
+            // Of the other operations, none is asked for a rank alone.
+            Some(
+                name_call::Op::Meet(_)
+                | name_call::Op::FetchData(_)
+                | name_call::Op::PublishData(_)
+                | name_call::Op::LookupData(_)
+                | name_call::Op::UnpublishData(_)
+                | name_call::Op::Describe(_)
+                | name_call::Op::Event(_),
+            )
+            | None => return,
         };
         self.answer(&asker, reply, out);
     }
@@ -138,10 +153,14 @@ impl Step {
         for (_, asked) in self.calls.open.values() {
             self.send(asked.message(), out);
         }
+        for (_, call) in self.calls.tickets.values() {
+            self.send(up::Body::NameCall(call.clone()), out);
+        }
     }
 
     /// Fails all pending calls: no answer will come.
     pub(super) fn fail_calls(&mut self, out: &mut Vec<Effect>) {
+        self.fail_tickets();
         for call in self.calls.open.keys().copied().collect::<Vec<_>>() {
             match self.calls.open.get(&call) {
                 Some((_, Asked::Name(_))) => self.on_name_result(wire::NameResult { call, ..Default::default() }, out),

@@ -3,7 +3,7 @@
 //! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `service`), the local half of the
 //! `fence`, the KVS,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
-//! (`losses`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
+//! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
 //! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
@@ -23,8 +23,12 @@ mod listening;
 mod losses;
 mod meeting;
 mod members;
+mod others;
 mod pmi;
 mod pmi1;
+mod pmix;
+#[doc(hidden)]
+pub mod probe;
 mod programs;
 mod service;
 mod start;
@@ -61,6 +65,7 @@ use kin::Compared;
 use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
+use others::Others;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -186,6 +191,7 @@ pub struct Step {
     kvs: Kvs,
     fence: Fence,
     calls: Calls,
+    others: Others,
     listening: Listening,
     guard: Guard,
     /// For a spawned job: whether the start of all ranks here was reported.
@@ -293,6 +299,7 @@ impl Step {
             kvs,
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
+            others: Others::default(),
             listening: Listening::default(),
             guard: Guard::default(),
             begun: false,
@@ -360,6 +367,7 @@ impl Step {
         self.settle_begun(out);
         self.settle_output(out);
         self.settle_members(now, out);
+        self.settle_others(now, out);
         self.settle_guard(now, out);
         self.settle_exits(now, out);
         self.settle_alone(now, out);
@@ -401,7 +409,14 @@ impl Step {
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
             down::Body::PmiCall(call) => self.on_pmi_call(now, call, out),
             down::Body::SpawnResult(result) => self.on_spawn_result(result, out),
-            down::Body::NameResult(result) => self.on_name_result(result, out),
+            down::Body::NameResult(result) => {
+                if !self.on_ticket_result(now, &result, out) {
+                    self.on_name_result(result, out);
+                }
+            }
+            down::Body::Fetch(fetch) => self.on_fetch_request(now, fetch, out),
+            down::Body::WatchEnds(_) => self.on_ends_wanted(out),
+            down::Body::Notify(notify) => self.on_notify(now, notify, out),
             down::Body::NodesLost(lost) => self.on_nodes_lost(&lost, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
             down::Body::WaitProbe(probe) => self.on_wait_probe(now, &probe, out),
@@ -429,7 +444,9 @@ impl Step {
     /// Sends everything unanswered again, in the original order.
     fn resync(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.attached_before {
-            self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
+            let (map, node) = (Some((&self.map).into()), Some(self.node));
+            let resume = wire::Resume { job: self.job, map, node, events_seen: self.events_seen() };
+            self.send(up::Body::Resume(resume), out);
         }
         self.attached_before = true;
         self.send_notices(out);
@@ -440,6 +457,7 @@ impl Step {
             self.send(up::Body::FenceUp(fence), out);
         }
         self.ask_again(out);
+        self.send_ends(out);
         for (offset, records) in self.outbox.unacked() {
             let records = records.clone();
             let output = wire::Output { job: self.job, node: self.node, offset, records };
