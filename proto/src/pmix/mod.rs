@@ -16,6 +16,7 @@
 //! [`ITEMS_MAX`], and their nesting by [`DEPTH_MAX`].
 
 mod codec;
+pub mod environment;
 mod error;
 mod hello;
 pub mod keys;

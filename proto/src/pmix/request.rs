@@ -318,7 +318,9 @@ impl Request {
                     w.object(&commit.entries.iter().flat_map(|entry| &entry.bytes[..]).copied().collect::<Vec<_>>());
                 }
             }
-            Request::Fence { procs, infos } | Request::Connect { procs, infos } | Request::Disconnect { procs, infos } => {
+            Request::Fence { procs, infos }
+            | Request::Connect { procs, infos }
+            | Request::Disconnect { procs, infos } => {
                 w.sized_list(procs);
                 w.sized_list(infos);
             }

@@ -62,8 +62,11 @@ fn plain() -> impl Strategy<Value = Value> {
         proc().prop_map(Value::Proc),
         bytes().prop_map(Value::ByteObject),
         any::<u32>().prop_map(Value::Rank),
-        (maybe(), maybe(), any::<u8>())
-            .prop_map(|(name, value, separator)| Value::Envar(Box::new(Envar { name, value, separator }))),
+        (maybe(), maybe(), any::<u8>()).prop_map(|(name, value, separator)| Value::Envar(Box::new(Envar {
+            name,
+            value,
+            separator
+        }))),
         (proc(), maybe(), maybe(), any::<u32>(), any::<u8>()).prop_map(|(proc, hostname, executable, pid, state)| {
             Value::ProcInfo(Box::new(ProcInfo { proc, hostname, executable, pid, state }))
         }),
@@ -82,11 +85,17 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
             prop::collection::vec((name(), any::<u32>(), inner.clone()), 0..3).prop_map(|infos| {
                 Value::infos(infos.into_iter().map(|(key, flags, value)| Info { key, flags, value }).collect())
             }),
-            (proc(), name(), inner.clone())
-                .prop_map(|(proc, key, value)| Value::Pdata(Box::new(Pdata { proc, key, value }))),
+            (proc(), name(), inner.clone()).prop_map(|(proc, key, value)| Value::Pdata(Box::new(Pdata {
+                proc,
+                key,
+                value
+            }))),
             (name(), inner.clone()).prop_map(|(key, value)| Value::KVal(Box::new(KVal { key, value }))),
             inner.clone().prop_map(|value| Value::Value(Box::new(value))),
-            inner.prop_map(|value| Value::DataArray(DataArray::new(DataType::Value, vec![Value::Value(Box::new(value))]))),
+            inner.prop_map(|value| Value::DataArray(DataArray::new(
+                DataType::Value,
+                vec![Value::Value(Box::new(value))]
+            ))),
         ]
     })
 }
@@ -109,32 +118,32 @@ fn commit(codec: Codec) -> impl Strategy<Value = Commit> {
 pub(super) fn request(codec: Codec) -> impl Strategy<Value = Request> {
     let keys = || prop::collection::vec(name(), 0..3);
     let codes = || prop::collection::vec(any::<i32>(), 0..4);
-    let query = (prop::collection::vec(bytes(), 0..3), infos())
-        .prop_map(|(keys, qualifiers)| Query { keys, qualifiers });
+    let query =
+        (prop::collection::vec(bytes(), 0..3), infos()).prop_map(|(keys, qualifiers)| Query { keys, qualifiers });
     prop_oneof![
         Just(Request::JobInfo),
         Just(Request::Finalize),
-        (any::<i32>(), maybe(), procs())
-            .prop_map(|(status, message, procs)| Request::Abort { status, message, procs }),
+        (any::<i32>(), maybe(), procs()).prop_map(|(status, message, procs)| Request::Abort { status, message, procs }),
         prop::collection::vec(commit(codec), 0..3).prop_map(Request::Commit),
         (procs(), infos()).prop_map(|(procs, infos)| Request::Fence { procs, infos }),
-        (proc(), infos(), prop::option::of(name()))
-            .prop_map(|(proc, infos, key)| Request::Get { proc, infos, key }),
+        (proc(), infos(), prop::option::of(name())).prop_map(|(proc, infos, key)| Request::Get { proc, infos, key }),
         infos().prop_map(|infos| Request::Publish { infos }),
         (keys(), infos()).prop_map(|(keys, infos)| Request::Lookup { keys, infos }),
         (keys(), infos()).prop_map(|(keys, infos)| Request::Unpublish { keys, infos }),
         (infos(), prop::collection::vec(app(), 0..3)).prop_map(|(infos, apps)| Request::Spawn { infos, apps }),
         (procs(), infos()).prop_map(|(procs, infos)| Request::Connect { procs, infos }),
         (procs(), infos()).prop_map(|(procs, infos)| Request::Disconnect { procs, infos }),
-        (any::<i32>(), any::<u8>(), infos())
-            .prop_map(|(status, range, infos)| Request::Notify { status, range, infos }),
+        (any::<i32>(), any::<u8>(), infos()).prop_map(|(status, range, infos)| Request::Notify {
+            status,
+            range,
+            infos
+        }),
         (codes(), infos()).prop_map(|(codes, infos)| Request::RegisterEvents { codes, infos }),
         codes().prop_map(|codes| Request::DeregisterEvents { codes }),
         prop::collection::vec(query, 0..3).prop_map(Request::Query),
         (infos(), infos()).prop_map(|(infos, directives)| Request::Log { infos, directives }),
         (procs(), infos()).prop_map(|(targets, infos)| Request::JobControl { targets, infos }),
-        (name(), procs(), infos())
-            .prop_map(|(group, procs, infos)| Request::GroupConstruct { group, procs, infos }),
+        (name(), procs(), infos()).prop_map(|(group, procs, infos)| Request::GroupConstruct { group, procs, infos }),
         name().prop_map(|group| Request::GroupDestruct { group }),
         name().prop_map(|group| Request::GroupLeave { group }),
         (maybe(), name()).prop_map(|(node, namespace)| Request::ResolvePeers { node, namespace }),

@@ -652,7 +652,8 @@ mod write {
         value.write(writer);
     }
 
-    pub(super) fn boxed<T: Item>(writer: &mut Writer, value: &T) {
+    #[expect(clippy::borrowed_box, reason = "called with the value of a variant, whatever its type")]
+    pub(super) fn boxed<T: Item>(writer: &mut Writer, value: &Box<T>) {
         value.write(writer);
     }
 }

@@ -36,7 +36,11 @@ fn a_get_with_and_without_a_key() {
     let get = |key| Request::Get { proc: Proc::new("n", 1), infos: Vec::new(), key };
     check(Codec::V41, &get(None), b"\x02\x04\x02\x04n\0\x02\x01\x02\0");
     check(Codec::V41, &get(Some("k".into())), b"\x02\x04\x02\x04n\0\x02\x01\x02\0\x02\x04k\0");
-    check(Codec::V3, &get(None), b"\0\0\0\x01\x04\0\0\0\x01\0\0\0\x02n\0\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x0f\0\0\0\0\0\0\0\0");
+    check(
+        Codec::V3,
+        &get(None),
+        b"\0\0\0\x01\x04\0\0\0\x01\0\0\0\x02n\0\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\x0f\0\0\0\0\0\0\0\0",
+    );
 }
 
 #[test]

@@ -67,7 +67,6 @@ pub(super) enum By {
     /// The same, but the daemon that has numbered the call has ended, and the call with it.
     Disconnected { attempt: u64 },
     /// What the PMIx server keeps under this ticket.
-    #[expect(dead_code, reason = "the PMIx server is not there yet")]
     Pmix { ticket: u64 },
 }
 

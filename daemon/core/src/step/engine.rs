@@ -117,11 +117,6 @@ impl Step {
         }
         self.kvs.get(key).cloned()
     }
-
-    /// Answers what the PMIx server keeps under a ticket.
-    fn on_pmix_answer(&mut self, ticket: u64, reply: Reply, out: &mut Vec<Effect>) {
-        out.push(Effect::Warn(format!("no PMIx server waits for ticket {ticket}: {reply:?}")));
-    }
 }
 
 /// Why a value was not stored.

@@ -4,7 +4,7 @@
 //! `fence`, the KVS,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
-//! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
+//! PMIx, which Open MPI speaks (`pmix`), the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
 //! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
 //! daemon above may fail and restart.
@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::Spawn;
+use rsd_proto::pmix::Hello;
 use rsd_proto::v1::{self as wire, Down, LaunchBody, Up, down, up};
 
 use crate::addresses::interface_of;
@@ -53,6 +54,7 @@ pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
+pub use pmix::Client;
 pub use programs::Linked;
 pub use start::RankStart;
 
@@ -66,6 +68,7 @@ use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
 use others::Others;
+use pmix::Pmix;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -97,6 +100,12 @@ pub enum Input {
     Pmi(Local, Bytes),
     /// A rank's PMI connection has closed.
     PmiClosed(Local),
+    /// A process of the job's user has connected to the PMIx server and said which one it is.
+    PmixHello(Client, Hello),
+    /// A PMIx client sent these bytes.
+    Pmix(Client, Bytes),
+    /// A PMIx client's connection has closed.
+    PmixClosed(Client),
     /// A rank wrote these bytes.
     Output(Local, Stream, Bytes),
     /// A rank's stream has ended: no process can write to it.
@@ -157,6 +166,10 @@ pub enum Effect {
     PmiSend(Local, Bytes),
     /// Close a rank's PMI connection.
     PmiClose(Local),
+    /// Write to a PMIx client's connection.
+    PmixSend(Client, Bytes),
+    /// Close a PMIx client's connection after what was written. Its end need not be reported.
+    PmixClose(Client),
     /// Write to a rank's standard input.
     StdinWrite(Local, Bytes),
     /// Close a rank's standard input after what was written.
@@ -192,6 +205,7 @@ pub struct Step {
     fence: Fence,
     calls: Calls,
     others: Others,
+    pmix: Pmix,
     listening: Listening,
     guard: Guard,
     /// For a spawned job: whether the start of all ranks here was reported.
@@ -300,6 +314,7 @@ impl Step {
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
             others: Others::default(),
+            pmix: Pmix::default(),
             listening: Listening::default(),
             guard: Guard::default(),
             begun: false,
@@ -334,6 +349,9 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
+            Input::PmixHello(client, hello) => self.on_pmix_hello(now, client, &hello, out),
+            Input::Pmix(client, bytes) => self.on_pmix(now, client, &bytes, out),
+            Input::PmixClosed(client) => self.on_pmix_gone(now, client),
             Input::Described(number, wish) => self.on_described(number, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
@@ -368,6 +386,7 @@ impl Step {
         self.settle_output(out);
         self.settle_members(now, out);
         self.settle_others(now, out);
+        self.settle_pmix(now, out);
         self.settle_guard(now, out);
         self.settle_exits(now, out);
         self.settle_alone(now, out);
@@ -377,12 +396,23 @@ impl Step {
     /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.exit_deadlines().chain(self.member_deadlines());
+        let deadlines = deadlines.chain(self.pmix_deadline());
         deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).chain(self.cut_off_at).min()
     }
 
     /// Returns whether the step process may read more output: false while too much is unacknowledged.
     pub fn wants_output(&self) -> bool {
         self.outbox.is_open()
+    }
+
+    /// Returns the number of ranks of this step.
+    pub fn ranks_here(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Returns the id of its node.
+    pub fn node(&self) -> NodeId {
+        self.node
     }
 
     /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.

@@ -159,9 +159,10 @@ impl Step {
     // --- the PMIx server ---
 
     /// Handles the answer to [`Step::ask_head_for`].
-    fn on_head_answer(&mut self, _now: Now, ticket: u64, result: wire::NameResult, _out: &mut Vec<Effect>) {
-        if let Some(probe) = &mut self.others.probe {
-            probe.answers.push((ticket, result));
+    fn on_head_answer(&mut self, now: Now, ticket: u64, result: wire::NameResult, out: &mut Vec<Effect>) {
+        match &mut self.others.probe {
+            Some(probe) => probe.answers.push((ticket, result)),
+            None => self.on_pmix_head_answer(now, ticket, result, out),
         }
     }
 
@@ -171,20 +172,22 @@ impl Step {
         if self.others.probe.is_some() {
             return self.probe_fetch(fetch, out);
         }
-        self.answer_fetch(&fetch, NOT_FOUND, "the process does not use PMIx", bytes::Bytes::new(), out);
+        self.on_pmix_fetch(fetch, out);
     }
 
     /// Handles an event for processes of this job.
-    fn on_event(&mut self, _now: Now, event: wire::Event, _out: &mut Vec<Effect>) {
-        if let Some(probe) = &mut self.others.probe {
-            probe.events.push(event);
+    fn on_event(&mut self, _now: Now, event: wire::Event, out: &mut Vec<Effect>) {
+        match &mut self.others.probe {
+            Some(probe) => probe.events.push(event),
+            None => self.on_pmix_event(event, out),
         }
     }
 
     /// Handles that a rank has ended: what it has not committed never will be.
     fn on_rank_over(&mut self, _now: Now, local: Local, out: &mut Vec<Effect>) {
-        if self.others.probe.is_some() {
-            self.probe_rank_over(local, out);
+        match self.others.probe.is_some() {
+            true => self.probe_rank_over(local, out),
+            false => self.on_pmix_rank_over(local, out),
         }
     }
 }
