@@ -8,6 +8,7 @@
 //! - [`join`] (always): how a running process joins a named group.
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
+//! - [`pmix`] (feature `messages`): PMIx, the process management interface of Open MPI, sans-IO, client and server.
 //! - [`mod@visible`] (always): text for a terminal, without its control characters.
 //!
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
@@ -18,6 +19,8 @@ pub mod inherited;
 pub mod join;
 pub mod library;
 pub mod pmi;
+#[cfg(feature = "messages")]
+pub mod pmix;
 pub mod ranges;
 pub mod visible;
 

@@ -5,6 +5,7 @@
 //! - [`Uplink`]: how a daemon connects and reconnects to its parent.
 //! - [`place`] and [`taskmap`]: which rank runs on which node. [`plan`]: the same as request and answer messages.
 //! - [`addresses`]: which addresses a node advertises, and at which ones others dial it.
+//! - [`status`]: numbers of failures, as PMIx gives them.
 //! - [`kvs`], [`outbox`]: the store through which ranks exchange keys, and streams that survive lost links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
@@ -23,6 +24,7 @@ pub mod place;
 pub mod plan;
 pub mod rsd;
 pub mod sentences;
+pub mod status;
 pub mod step;
 pub mod taskmap;
 mod timers;

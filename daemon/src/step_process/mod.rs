@@ -10,6 +10,7 @@ mod linked;
 mod mapped;
 mod members;
 mod pmi_socket;
+mod pmix_port;
 mod port;
 mod ranks;
 mod spawning;
@@ -49,6 +50,7 @@ use crate::reap::{self, Exit};
 use crate::spawn::{self, Adopted};
 use link::Line;
 use members::{Knock, Members};
+use pmix_port::{Arrival, PmixPort};
 use port::KeptPort;
 use ranks::{Ranks, Started};
 
@@ -65,6 +67,8 @@ enum Event {
     LinkUp(mpsc::UnboundedSender<Up>),
     /// A member of a group has connected.
     Knock(Knock),
+    /// A PMIx client has connected.
+    PmixArrival(Arrival),
 }
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
@@ -171,7 +175,7 @@ impl Signals {
 #[expect(clippy::too_many_arguments, reason = "everything that a step process stands on, once")]
 async fn run(
     state_dir: &Path,
-    core: Step,
+    mut core: Step,
     launch: LaunchBody,
     file: StepFile,
     adopted: Adopted,
@@ -187,6 +191,20 @@ async fn run(
         true => Some(Members::listen(ports, events.clone()).context("listen for the group's members")?),
         false => None,
     };
+    // Members of groups are told about PMI-1 only.
+    let pmix = match of_group {
+        true => None,
+        false => match PmixPort::listen(ports, &launch, core.ranks_here(), core.node(), events.clone()) {
+            Ok((port, server)) => {
+                core = core.serve_pmix(server);
+                Some(port)
+            }
+            Err(error) => {
+                warn!(%error, "cannot listen for PMIx clients: Open MPI will not find rsd");
+                None
+            }
+        },
+    };
     let namespace = launch.namespace.clone();
     let mut process = StepProcess {
         hello: core.hello(std::process::id(), members.as_ref().map_or(0, Members::port)),
@@ -194,6 +212,7 @@ async fn run(
         clock: Clock::start(),
         ranks: Ranks::new(state_dir, launch, adopted.of_ranks, ports, events.clone(), output),
         members,
+        pmix,
         pids: HashMap::new(),
         up: None,
         sweep: None,
@@ -244,6 +263,7 @@ struct StepProcess {
     ranks: Ranks,
     /// The members, in the epoch of a group.
     members: Option<Members>,
+    pmix: Option<PmixPort>,
     pids: HashMap<Pid, Local>,
     up: Option<mpsc::UnboundedSender<Up>>,
     /// Set while leftover processes of the ranks are being ended.
@@ -323,6 +343,7 @@ impl StepProcess {
                 Input::LinkUp
             }
             Event::Knock(knock) => return self.let_in(knock),
+            Event::PmixArrival(arrival) => return self.let_in_client(arrival),
         };
         self.handle(input);
     }
@@ -338,6 +359,15 @@ impl StepProcess {
                 self.handle(Input::Pmi(local, knock.bytes));
             }
             Err(error) => warn!(%error, "cannot serve a member"),
+        }
+    }
+
+    /// Serves a PMIx client; the core decides whether it is a rank of this step.
+    fn let_in_client(&mut self, arrival: Arrival) {
+        let (stream, hello, rest) = arrival.take();
+        if let Some(client) = self.pmix.as_mut().and_then(|pmix| pmix.serve(stream)) {
+            self.handle(Input::PmixHello(client, hello));
+            self.handle(Input::Pmix(client, rest));
         }
     }
 
@@ -366,11 +396,21 @@ impl StepProcess {
                     members.expect(&start);
                 }
             }
-            Effect::Describe { local, app, spawn } => {
-                return Some(Input::Described(local, Box::new(self.describe(local, app, spawn))));
+            Effect::Describe { number, local, app, spawn } => {
+                return Some(Input::Described(number, Box::new(self.describe(local, app, spawn))));
             }
             Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
             Effect::PmiClose(local) => self.ranks.pmi_close(local),
+            Effect::PmixSend(client, bytes) => {
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.send(client, &bytes);
+                }
+            }
+            Effect::PmixClose(client) => {
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.close(client);
+                }
+            }
             Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),
             Effect::StdinClose(local) => self.ranks.stdin_close(local),
             Effect::Look(local) => {

@@ -1366,7 +1366,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 40, 41"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 40, 41"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -1418,6 +1418,10 @@ pub mod up {
         Begun(super::Begun),
         #[prost(message, tag = "22")]
         Master(super::Master),
+        #[prost(message, tag = "23")]
+        Fetched(super::Fetched),
+        #[prost(message, tag = "24")]
+        RanksEnded(super::RanksEnded),
         #[prost(message, tag = "40")]
         Part(super::Part),
         #[prost(message, tag = "41")]
@@ -1428,7 +1432,7 @@ pub mod up {
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -1460,6 +1464,12 @@ pub mod down {
         WaitProbe(super::WaitProbe),
         #[prost(message, tag = "24")]
         NodesLost(super::NodesLost),
+        #[prost(message, tag = "25")]
+        Fetch(super::Fetch),
+        #[prost(message, tag = "26")]
+        WatchEnds(super::WatchEnds),
+        #[prost(message, tag = "27")]
+        Notify(super::Notify),
         #[prost(message, tag = "11")]
         PmiCall(super::PmiCall),
         #[prost(message, tag = "12")]
@@ -1657,6 +1667,12 @@ pub struct Resume {
     pub job: u64,
     #[prost(message, optional, tag = "2")]
     pub map: ::core::option::Option<TaskMap>,
+    /// The node whose step sends this; absent: a daemon does. The head repeats what it keeps for the step.
+    #[prost(uint32, optional, tag = "20")]
+    pub node: ::core::option::Option<u32>,
+    /// The step has all Notify up to this number.
+    #[prost(uint64, tag = "21")]
+    pub events_seen: u64,
 }
 /// `body` is a LaunchBody. The head encodes it once; daemons forward the same bytes.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2039,8 +2055,8 @@ pub struct PmiInfo {
     #[prost(string, tag = "10")]
     pub node_name: ::prost::alloc::string::String,
 }
-/// Publish, lookup and unpublish in the DVM. The step numbers its calls; the head executes each once and repeats the answer.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+/// A request that only the head can answer. The step numbers its calls; the head executes each once and repeats the answer.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NameCall {
     #[prost(uint64, tag = "1")]
     pub job: u64,
@@ -2054,12 +2070,15 @@ pub struct NameCall {
     /// All of the step's calls below this number have been answered.
     #[prost(uint64, tag = "8")]
     pub open_from: u64,
-    #[prost(oneof = "name_call::Op", tags = "4, 5, 6, 9")]
+    /// Some of the step's later calls that have been answered too.
+    #[prost(uint64, repeated, tag = "30")]
+    pub answered: ::prost::alloc::vec::Vec<u64>,
+    #[prost(oneof = "name_call::Op", tags = "4, 5, 6, 9, 20, 21, 22, 23, 24, 25, 26")]
     pub op: ::core::option::Option<name_call::Op>,
 }
 /// Nested message and enum types in `NameCall`.
 pub mod name_call {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Op {
         #[prost(message, tag = "4")]
         Publish(super::Kv),
@@ -2070,9 +2089,25 @@ pub mod name_call {
         /// The state of the job with this namespace; the answer's port is a sentence.
         #[prost(string, tag = "9")]
         State(::prost::alloc::string::String),
+        #[prost(message, tag = "20")]
+        Meet(super::Meet),
+        #[prost(message, tag = "21")]
+        FetchData(super::FetchData),
+        #[prost(message, tag = "22")]
+        PublishData(super::PublishData),
+        #[prost(message, tag = "23")]
+        LookupData(super::LookupData),
+        #[prost(message, tag = "24")]
+        UnpublishData(super::UnpublishData),
+        /// The layout of the job with this namespace. Answered with `description`.
+        #[prost(string, tag = "25")]
+        Describe(::prost::alloc::string::String),
+        /// Passed on to other steps; the answer says that it was taken over.
+        #[prost(message, tag = "26")]
+        Event(super::Event),
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NameResult {
     #[prost(uint64, tag = "1")]
     pub job: u64,
@@ -2084,6 +2119,242 @@ pub struct NameResult {
     pub ok: bool,
     #[prost(bytes = "bytes", tag = "5")]
     pub port: ::prost::bytes::Bytes,
+    /// For the operations from `meet` on: 0, or the negative number that PMIx gives to this failure.
+    #[prost(sint32, tag = "20")]
+    pub status: i32,
+    /// Why it failed: a sentence.
+    #[prost(string, tag = "21")]
+    pub why: ::prost::alloc::string::String,
+    /// Of `meet`: an encoded Met. Of `fetch_data`: what the process has committed, as its step sent it.
+    #[prost(bytes = "bytes", tag = "22")]
+    pub data: ::prost::bytes::Bytes,
+    /// Of `lookup_data`.
+    #[prost(message, repeated, tag = "23")]
+    pub found: ::prost::alloc::vec::Vec<Found>,
+    /// Of `describe`.
+    #[prost(message, optional, tag = "24")]
+    pub description: ::core::option::Option<JobDescription>,
+}
+/// Consecutive ranks of a job, `last` included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankRun {
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    #[prost(uint32, tag = "2")]
+    pub last: u32,
+}
+/// Processes of the job with this namespace.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Participants {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Empty: all ranks of the job.
+    #[prost(message, repeated, tag = "2")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
+}
+/// Ranks of the calling step enter a collective of processes of one or several jobs of one user. It completes when all `members` have
+/// arrived; each call is then answered with the contributions of all. It fails for all that have arrived, and at once for those
+/// that arrive later, when a member ends without having arrived (-61), or when the timeout of a caller has passed (-24).
+///
+/// Calls belong to the same collective if they have the same members, in any order, and the same key. A key contains the kind of the
+/// collective and counts the collectives of that kind that these members have entered: it is used once.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Meet {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "2")]
+    pub members: ::prost::alloc::vec::Vec<Participants>,
+    /// The ranks that arrive with this call: members, of the calling step's job and node. A step may send a call for all of its
+    /// members together, or several with different ranks.
+    #[prost(message, repeated, tag = "3")]
+    pub arrived: ::prost::alloc::vec::Vec<RankRun>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub data: ::prost::bytes::Bytes,
+    /// Absent: as long as all members live.
+    #[prost(uint32, optional, tag = "5")]
+    pub timeout_ms: ::core::option::Option<u32>,
+}
+/// All contributions to a collective: in the order of the jobs in `members` of the call that arrived first, then by first rank.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Met {
+    #[prost(message, repeated, tag = "1")]
+    pub contributions: ::prost::alloc::vec::Vec<Contribution>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Contribution {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub data: ::prost::bytes::Bytes,
+}
+/// What a process of any job of the same user has committed. Waits until it has, unless `immediate`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchData {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    /// Says what is wanted; only the step of that process reads it.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub what: ::prost::bytes::Bytes,
+    #[prost(bool, tag = "4")]
+    pub immediate: bool,
+    /// Absent: as long as the process's job lives.
+    #[prost(uint32, optional, tag = "5")]
+    pub timeout_ms: ::core::option::Option<u32>,
+}
+/// Publishes all entries, or none: -53 if one of the keys is already published on the same range.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PublishData {
+    /// The publisher, a rank of the calling step.
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub entries: ::prost::alloc::vec::Vec<Kv>,
+    #[prost(enumeration = "DataRange", tag = "3")]
+    pub range: i32,
+    #[prost(enumeration = "Persistence", tag = "4")]
+    pub persistence: i32,
+}
+/// Finds published data: 0 if all keys are found, -52 if some are, -46 if none is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LookupData {
+    /// The rank that asks.
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// Only data of publishers in this range of the asking rank.
+    #[prost(enumeration = "DataRange", tag = "3")]
+    pub range: i32,
+    /// Wait until this many of the keys are published; 0: all. Absent: do not wait.
+    #[prost(uint32, optional, tag = "4")]
+    pub wait: ::core::option::Option<u32>,
+    /// Absent: no limit. When it has passed, the answer is -24.
+    #[prost(uint32, optional, tag = "5")]
+    pub timeout_ms: ::core::option::Option<u32>,
+}
+/// Only data of the same user is removed. Keys that are not published are ignored.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnpublishData {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    /// Empty: all data that the rank itself has published.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    #[prost(enumeration = "DataRange", tag = "3")]
+    pub range: i32,
+}
+/// Published data and its publisher.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Found {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: ::prost::bytes::Bytes,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub rank: u32,
+}
+/// The layout of a job.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobDescription {
+    #[prost(message, optional, tag = "1")]
+    pub map: ::core::option::Option<TaskMap>,
+    /// node_names\[i\] is the name of map.nodes\[i\].
+    #[prost(string, repeated, tag = "2")]
+    pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// As LaunchBody.app_sizes.
+    #[prost(uint32, repeated, tag = "3")]
+    pub app_sizes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "4")]
+    pub universe_size: u32,
+}
+/// An event of a process, for other processes. The head passes it on to the steps of the jobs in `to`; steps deliver it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Event {
+    /// The source. The head sets the namespace; the rank is one of the calling step.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(sint32, tag = "3")]
+    pub status: i32,
+    /// Empty: all processes of all jobs of the user.
+    #[prost(message, repeated, tag = "4")]
+    pub to: ::prost::alloc::vec::Vec<Participants>,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub data: ::prost::bytes::Bytes,
+}
+/// An event for the processes of this job among those in `event.to`. Each job's numbers ascend; the receiver ignores numbers that it has
+/// seen. The head repeats the latest events after a Resume.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Notify {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    /// Only to the steps on these nodes; empty: to all steps of the job.
+    #[prost(uint32, repeated, tag = "3")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, optional, tag = "4")]
+    pub event: ::core::option::Option<Event>,
+}
+/// Asks a step what its rank has committed. The head repeats the request after a Resume until it is answered.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Fetch {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    #[prost(uint32, tag = "4")]
+    pub rank: u32,
+    /// As in FetchData.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub what: ::prost::bytes::Bytes,
+    #[prost(bool, tag = "6")]
+    pub immediate: bool,
+}
+/// The answer, to every Fetch: when the rank has committed, or when it has ended and never will (-46).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Fetched {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    /// As in NameResult.
+    #[prost(sint32, tag = "4")]
+    pub status: i32,
+    #[prost(string, tag = "5")]
+    pub why: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "6")]
+    pub data: ::prost::bytes::Bytes,
+}
+/// From now on, the steps report at once which of their ranks have ended, because others wait for them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchEnds {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// Only the steps on these nodes; empty: all steps of the job.
+    #[prost(uint32, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+}
+/// These ranks of this node have ended. A fact, like FenceUp.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RanksEnded {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(message, repeated, tag = "3")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
 }
 /// A rank spawns a job (MPI_Comm_spawn). Numbered and answered like NameCall.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2331,6 +2602,97 @@ pub struct Stop {}
 /// The connection upward was cut and is restored: steps resend everything that is unanswered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resync {}
+/// How widely published data is visible, always among the jobs of one user. The numbers are those of PMIx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DataRange {
+    /// As SESSION.
+    Undefined = 0,
+    /// For the host; refused.
+    Host = 1,
+    /// Processes of any job on the same node.
+    Local = 2,
+    /// Processes of the publisher's job.
+    Namespace = 3,
+    /// Processes of all jobs.
+    Session = 4,
+    /// As SESSION.
+    Global = 5,
+    /// Refused.
+    Custom = 6,
+    /// The publisher itself.
+    Process = 7,
+}
+impl DataRange {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Undefined => "DATA_RANGE_UNDEFINED",
+            Self::Host => "DATA_RANGE_HOST",
+            Self::Local => "DATA_RANGE_LOCAL",
+            Self::Namespace => "DATA_RANGE_NAMESPACE",
+            Self::Session => "DATA_RANGE_SESSION",
+            Self::Global => "DATA_RANGE_GLOBAL",
+            Self::Custom => "DATA_RANGE_CUSTOM",
+            Self::Process => "DATA_RANGE_PROCESS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DATA_RANGE_UNDEFINED" => Some(Self::Undefined),
+            "DATA_RANGE_HOST" => Some(Self::Host),
+            "DATA_RANGE_LOCAL" => Some(Self::Local),
+            "DATA_RANGE_NAMESPACE" => Some(Self::Namespace),
+            "DATA_RANGE_SESSION" => Some(Self::Session),
+            "DATA_RANGE_GLOBAL" => Some(Self::Global),
+            "DATA_RANGE_CUSTOM" => Some(Self::Custom),
+            "DATA_RANGE_PROCESS" => Some(Self::Process),
+            _ => None,
+        }
+    }
+}
+/// How long published data lives. Whatever is given here, it ends with the publisher's job. The numbers are those of PMIx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Persistence {
+    /// Until it is unpublished.
+    Indefinite = 0,
+    FirstRead = 1,
+    /// Until the publisher ends.
+    Process = 2,
+    App = 3,
+    Session = 4,
+}
+impl Persistence {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Indefinite => "PERSISTENCE_INDEFINITE",
+            Self::FirstRead => "PERSISTENCE_FIRST_READ",
+            Self::Process => "PERSISTENCE_PROCESS",
+            Self::App => "PERSISTENCE_APP",
+            Self::Session => "PERSISTENCE_SESSION",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PERSISTENCE_INDEFINITE" => Some(Self::Indefinite),
+            "PERSISTENCE_FIRST_READ" => Some(Self::FirstRead),
+            "PERSISTENCE_PROCESS" => Some(Self::Process),
+            "PERSISTENCE_APP" => Some(Self::App),
+            "PERSISTENCE_SESSION" => Some(Self::Session),
+            _ => None,
+        }
+    }
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PmiRank {
     #[prost(uint64, tag = "1")]
@@ -2520,7 +2882,10 @@ pub struct KeptToken {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kept {
-    #[prost(oneof = "kept::What", tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20")]
+    #[prost(
+        oneof = "kept::What",
+        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22"
+    )]
     pub what: ::core::option::Option<kept::What>,
 }
 /// Nested message and enum types in `Kept`.
@@ -2560,6 +2925,10 @@ pub mod kept {
         /// The current state of a node; without marks it is forgotten.
         #[prost(message, tag = "20")]
         Node(super::KeptNode),
+        #[prost(message, tag = "21")]
+        Data(super::KeptData),
+        #[prost(message, tag = "22")]
+        DataGone(super::KeptDataGone),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2621,4 +2990,33 @@ pub struct KeptNode {
     pub drained: bool,
     #[prost(message, repeated, tag = "3")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+/// Data that a rank has published (NameCall.publish_data).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptData {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(message, optional, tag = "3")]
+    pub entry: ::core::option::Option<Kv>,
+    #[prost(enumeration = "DataRange", tag = "4")]
+    pub range: i32,
+    #[prost(enumeration = "Persistence", tag = "5")]
+    pub persistence: i32,
+    /// As NameCall.uid.
+    #[prost(uint32, optional, tag = "6")]
+    pub uid: ::core::option::Option<u32>,
+}
+/// It was unpublished or read, or the rank has ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptDataGone {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(enumeration = "DataRange", tag = "4")]
+    pub range: i32,
 }

@@ -3,13 +3,30 @@
 //!
 //! A rank that inherits the latter connects to the wrong process manager or does not start: MPICH 5 fails in MPI_Init when it
 //! sees `PMIX_RANK` without a PMI, and a rank that sees the `PMI_FD` of an outer job writes into that job's socket. So no rank
-//! inherits them; the step then sets the variables that a rank needs.
+//! inherits them; the step then sets the variables that a rank needs. The parameters of Open MPI and of PMIx (`OMPI_MCA_…`,
+//! `PMIX_MCA_…`) are the user's, but for those by which a launcher speaks to its ranks.
 
 /// Returns whether a variable with this name belongs to a launcher, so that a rank must not inherit it.
 pub fn is_launcher_variable(name: &[u8]) -> bool {
-    NAMES.iter().any(|other| other.as_bytes() == name)
-        || PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+    let begins_as = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
+    match begins_as(&PARAMETERS) {
+        true => begins_as(&LAUNCHER_PARAMETERS),
+        false => NAMES.iter().any(|other| other.as_bytes() == name) || begins_as(&PREFIXES),
+    }
 }
+
+/// Prefixes of the names of parameters, which users set.
+const PARAMETERS: [&str; 2] = ["OMPI_MCA_", "PMIX_MCA_"];
+
+/// Prefixes of those parameters that Open MPI's launchers set for their ranks.
+const LAUNCHER_PARAMETERS: [&str; 6] = [
+    "OMPI_MCA_ess",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_",
+    "OMPI_MCA_pmix",
+    "OMPI_MCA_shmem_RUNTIME",
+    "PMIX_MCA_ptl",
+];
 
 /// Prefixes of the names of launcher variables.
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
@@ -130,7 +147,13 @@ mod tests {
         {
             assert!(is_launcher_variable(name.as_bytes()), "{name}");
         }
+        for name in ["OMPI_MCA_orte_ess_num_procs", "OMPI_MCA_initial_wdir", "OMPI_COMMAND", "PMIX_SERVER_URI41"] {
+            assert!(is_launcher_variable(name.as_bytes()), "{name}");
+        }
         for name in [
+            "OMPI_MCA_btl",
+            "OMPI_MCA_schizo",
+            "PMIX_MCA_gds",
             "PATH",
             "PMI",
             "PMIFOO",

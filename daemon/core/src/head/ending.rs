@@ -6,6 +6,7 @@ use std::time::Duration;
 use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, rank_exit};
 
 use super::life::{Event, Life, Why};
+use super::rank_set::RankSet;
 use super::{Due, Head};
 use crate::between::{Loss, Order, Outputs};
 use crate::contract::Effect;
@@ -41,6 +42,7 @@ impl Head {
         let reason = sentences::exit_on(job.node_name(exit.node), &exit);
         let grace_ms = job.grace_ms;
         out.log(now, id, job_event::Body::RankExit(exit.clone()));
+        self.ranks_are_over(id, &RankSet::run(exit.rank, exit.rank), out);
         if exit.fatal {
             self.answer_spawn(now, id, Err(sentences::exit(&exit)), out);
             self.kill(now, id, Why::Failed, reason, grace_ms, out);
@@ -80,7 +82,8 @@ impl Head {
                 out.log(now, id, job_event::Body::Notice(text));
             }
             let (nodes, why) = (nodes.to_vec(), why.to_owned());
-            out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes, why }));
+            out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why }));
+            nodes.iter().for_each(|node| self.step_is_lost(id, *node, out));
         }
     }
 
@@ -153,13 +156,13 @@ impl Head {
     /// Handles that all ranks of a job have ended: frees its slots, and ends the job unless jobs of its family are still running.
     fn ranks_ended(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         self.names.of(self.realm_of_job(id)).forget(id);
-        self.questions.forget(id);
         self.ledger.free(id);
         self.jobs.ranks_ended(id);
         self.queue.try_again = true;
         let family_lives = self.jobs.has_family(id);
         let failed = self.jobs.get(id).is_some_and(|job| job.cause().is_some());
         self.advance(id, Event::RanksEnded { family_lives, failed });
+        self.requests_are_over(id, out);
         self.end_epoch(id);
         match family_lives {
             true => self.settle_stdin(id, out),

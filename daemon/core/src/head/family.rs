@@ -13,7 +13,7 @@ use super::job::spec_bytes;
 use super::jobs::Jobs;
 use super::launching::name_and_secret;
 use super::life::{Life, Pending, Why};
-use super::questions::Question;
+use super::questions::{CallId, Question};
 use super::queue::waiting;
 use super::spawned::{Asked, Birth, Spawned};
 use super::{Head, offers};
@@ -32,7 +32,8 @@ impl Head {
         if !self.jobs.get(job).is_some_and(super::job::Job::has_ranks) {
             return;
         }
-        match self.questions.ask(job, node, number, call.open_from) {
+        let realm = self.realm_of_job(job);
+        match self.questions.ask(realm, CallId { job, node, number }, call.open_from, &[]) {
             Question::Settled => {}
             Question::Answered(answer) => out.order(answer),
             Question::New => {
@@ -147,7 +148,7 @@ impl Head {
     fn send_spawn_result(&mut self, result: wire::SpawnResult, out: &mut Outputs<Order>) {
         let (job, node, call) = (result.job, result.node, result.call);
         let answer = down::Body::SpawnResult(result);
-        self.questions.answer(job, node, call, answer.clone());
+        self.questions.answer(CallId { job, node, number: call }, answer.clone(), 0);
         out.order(answer);
     }
 
@@ -215,8 +216,7 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
 
 /// Returns the state of a spawned job for its spawner: `running`, `done`, or `failed: ` and the reason.
 pub(super) fn state(jobs: &Jobs, namespace: &str, owner_uid: u32) -> Option<String> {
-    let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
-    let job = jobs.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == owner_uid)?;
+    let job = jobs.named(namespace, owner_uid)?;
     let why = || job.cause().map_or_else(|| "it was ended".to_owned(), sentences::exit);
     Some(match job.life().state() {
         JobState::Done => "done".to_owned(),

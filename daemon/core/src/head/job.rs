@@ -47,6 +47,9 @@ pub(super) struct Job {
     /// The nodes that it has lost and without which it continues, with the reasons.
     lost: BTreeMap<NodeId, String>,
     node_names: Vec<String>,
+    /// How many ranks run each program.
+    app_sizes: Vec<u32>,
+    universe_size: u32,
     /// The cpus and GPUs of its ranks: each distinct binding of a node's ranks, and the nodes that have it.
     bindings: Vec<wire::NodeBinding>,
     binding_runs: Vec<wire::BindingRun>,
@@ -97,6 +100,8 @@ impl Job {
             continues,
             lost: BTreeMap::new(),
             node_names: Vec::new(),
+            app_sizes: Vec::new(),
+            universe_size: 0,
             bindings: Vec::new(),
             binding_runs: Vec::new(),
             noticed: BTreeSet::new(),
@@ -225,6 +230,7 @@ impl Job {
         };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
         self.started_ms = now.unix_ms;
+        (self.app_sizes, self.universe_size) = (body.app_sizes, body.universe_size);
         let output = map.nodes().iter().map(|node| (*node, Inbox::default())).collect();
         (self.map, self.node_names) = (map, node_names);
         let active = Box::new(Active { launch: launch.clone(), output, members: Vec::new() });
@@ -301,6 +307,11 @@ impl Job {
         self.lost.contains_key(&node)
     }
 
+    /// Returns the nodes without which the job continues.
+    pub(super) fn lost_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.lost.keys().copied()
+    }
+
     /// Returns the number of ranks on lost nodes.
     pub(super) fn lost_ranks(&self) -> u32 {
         self.lost.keys().map(|node| self.map.count_on(*node)).sum()
@@ -338,6 +349,16 @@ impl Job {
             joined: self.joined,
             owner: self.owner.clone(),
             ..Default::default()
+        }
+    }
+
+    /// Returns the layout of a job that has been launched.
+    pub(super) fn description(&self) -> wire::JobDescription {
+        wire::JobDescription {
+            map: Some((&self.map).into()),
+            node_names: self.node_names.clone(),
+            app_sizes: self.app_sizes.clone(),
+            universe_size: self.universe_size,
         }
     }
 

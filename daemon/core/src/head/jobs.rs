@@ -51,9 +51,20 @@ impl Jobs {
         self.all.get_mut(&job)
     }
 
+    /// Returns the job of this user with this namespace.
+    pub(super) fn named(&self, namespace: &str, uid: u32) -> Option<&Job> {
+        let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
+        self.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == uid)
+    }
+
     /// Returns the job of this user that was submitted last.
     pub(super) fn last_of(&self, uid: u32) -> Option<JobId> {
         self.of_user.get(&uid)?.all.last().copied()
+    }
+
+    /// Returns the jobs of this user that are known.
+    pub(super) fn of(&self, uid: u32) -> impl Iterator<Item = &Job> {
+        self.of_user.get(&uid).into_iter().flat_map(|of_user| &of_user.all).filter_map(|id| self.all.get(id))
     }
 
     /// Returns how many jobs of this user have not ended, and the bytes of their specifications.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 use rsd_proto::v1::{
-    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptNode, KeptToken, KeptValue,
+    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptData, KeptEpoch, KeptKill, KeptNode, KeptToken, KeptValue,
     NameResult, PublishedName, kept,
 };
 
@@ -33,6 +33,8 @@ struct Past {
     names: BTreeMap<(JobId, Bytes), PublishedName>,
     answers: BTreeMap<(JobId, NodeId, u64), NameResult>,
     values: BTreeMap<(JobId, Bytes), KeptValue>,
+    /// By job, rank, range and key.
+    data: BTreeMap<(JobId, u32, i32, Bytes), KeptData>,
     tokens: BTreeMap<u64, KeptToken>,
     nodes: BTreeMap<NodeId, KeptNode>,
 }
@@ -61,6 +63,7 @@ impl Past {
                 self.names.retain(|_, name| name.job != job);
                 self.answers.retain(|(of, ..), _| *of != job);
                 self.values.retain(|(of, _), _| *of != job);
+                self.data.retain(|(of, ..), _| *of != job);
             }
             kept::What::Kill(kill) => drop(self.kills.insert(kill.job, kill)),
             kept::What::Name(name) => drop(self.names.insert((name.job, name.name.clone()), name)),
@@ -70,6 +73,11 @@ impl Past {
             kept::What::Token(token) => drop(self.tokens.insert(token.info.map_or(0, |info| info.id), token)),
             kept::What::Node(node) => drop(self.nodes.insert(node.node, node)),
             kept::What::TokenGone(id) => drop(self.tokens.remove(&id)),
+            kept::What::Data(data) => {
+                let key = data.entry.as_ref().map(|entry| entry.key.clone()).unwrap_or_default();
+                self.data.insert((data.job, data.rank, data.range, key), data);
+            }
+            kept::What::DataGone(gone) => drop(self.data.remove(&(gone.job, gone.rank, gone.range, gone.key))),
             kept::What::ValueGone(value) => drop(self.values.remove(&(value.job, value.key))),
         }
     }
@@ -112,6 +120,7 @@ impl Head {
         let values = alive().flat_map(|job| self.values.kept(job.id)).map(kept::What::Value);
         let all = groups.chain(epochs).chain(kills).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
         let all = all
+            .chain(self.kept_data())
             .chain(self.tokens.kept().cloned().map(kept::What::Token))
             .chain(self.nodes.kept().map(kept::What::Node));
         all.map(|what| Kept { what: Some(what) }).collect()
@@ -136,11 +145,12 @@ impl Head {
             self.names.of(realm).publish(name.name, name.port, name.job, name.uid);
         }
         for answer in past.answers.into_values().filter(|answer| self.jobs.is_alive(answer.job)) {
-            self.questions.restore(answer);
+            self.questions.restore(self.realm_of_job(answer.job), answer);
         }
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
         }
+        past.data.into_values().for_each(|data| self.restore_data(data));
         for node in past.nodes.into_values() {
             self.nodes.mark(node.node, Marks::of(node));
         }

@@ -8,6 +8,8 @@
 //! - [`output`]: the output of ranks, on its way to the logs.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
+//! - [`requests`]: requests of steps for processes of other nodes and jobs: [`meetings`], [`fetches`], [`published`], [`events`];
+//!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`kept`]: the state that a head keeps across a restart.
@@ -18,7 +20,9 @@
 mod answers;
 mod ending;
 mod ends;
+mod events;
 mod family;
+mod fetches;
 mod groups;
 mod job;
 mod jobs;
@@ -30,24 +34,29 @@ mod life;
 mod lobby;
 mod maintenance;
 mod marks;
+mod meetings;
 mod names;
 mod nodes;
 mod offers;
 mod output;
 mod owner;
 mod probes;
+mod published;
 mod questions;
 mod queue;
+mod rank_set;
+mod requests;
 mod spawned;
 mod stdin;
 mod tokens;
 mod values;
 mod waits;
+mod watched;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept::What, up};
+use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, up};
 
 use crate::between::{Loss, Order, Outputs, Report};
 use crate::calls::Answer;
@@ -55,18 +64,26 @@ use crate::contract::{Effect, HEAD, Memory, Start};
 use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
+use events::Events;
+use fetches::Fetches;
 use jobs::Jobs;
 use knocks::Knocks;
 use ledger::Ledger;
 use lobby::Lobbies;
+use meetings::Meetings;
 use names::NamesOfUsers;
 use nodes::Nodes;
 use probes::Probes;
+use published::Published;
 use questions::Questions;
 use queue::Queue;
 use tokens::Tokens;
 use values::Values;
 use waits::Waits;
+use watched::Watched;
+
+/// A head that is started one millisecond later begins with a number that is larger by two to this power.
+const NUMBERS_PER_MS_BITS: u32 = 20;
 
 /// The head's state.
 #[derive(Debug)]
@@ -85,6 +102,13 @@ pub(crate) struct Head {
     queue: Queue,
     names: NamesOfUsers,
     questions: Questions,
+    meetings: Meetings,
+    fetches: Fetches,
+    published: Published,
+    events: Events,
+    watched: Watched,
+    /// The last number of a fetch or an event; those of an earlier head are smaller.
+    last_number: u64,
     probes: Probes,
     waits: Waits,
     lobbies: Lobbies,
@@ -138,6 +162,12 @@ impl Head {
             queue: Queue::default(),
             names: NamesOfUsers::default(),
             questions: Questions::default(),
+            meetings: Meetings::default(),
+            fetches: Fetches::default(),
+            published: Published::default(),
+            events: Events::default(),
+            watched: Watched::default(),
+            last_number: now.unix_ms << NUMBERS_PER_MS_BITS,
             probes: Probes::default(),
             waits: Waits::default(),
             lobbies: Lobbies::default(),
@@ -179,7 +209,10 @@ impl Head {
             up::Body::GroupLeave(leave) => self.on_group_leave(now, &leave, out),
             up::Body::Load(report) => self.on_load(report, out),
             up::Body::Waits(report) => self.on_wait_report(now, report, out),
-            up::Body::NameCall(call) => self.on_name_call(call, out),
+            up::Body::NameCall(call) => self.on_name_call(now, call, out),
+            up::Body::Fetched(fetched) => self.on_fetched(&fetched, out),
+            up::Body::RanksEnded(ended) => self.on_ranks_ended(&ended, out),
+            up::Body::Resume(resume) => self.on_step_resumed(&resume, out),
             up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
             // The root's relay has handled these, or they are never sent to the head.
@@ -188,7 +221,6 @@ impl Head {
             | up::Body::Located(_)
             | up::Body::Locate(_)
             | up::Body::Done(_)
-            | up::Body::Resume(_)
             | up::Body::PmiResult(_)
             | up::Body::Master(_)
             | up::Body::Part(_)
@@ -217,6 +249,7 @@ impl Head {
         let (jobs, mut answers) = (&self.jobs, Vec::new());
         self.values.settle(now.mono, |id| jobs.get(id).map_or(0, |job| job.map.size()), &mut answers);
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
+        self.settle_requests(now, out);
         if std::mem::take(&mut self.queue.try_again) {
             self.run_queue(now, out);
         }
@@ -225,7 +258,8 @@ impl Head {
     /// Returns the latest time at which [`Head::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let next = [self.timers.next(), self.lobbies.next_deadline(), self.values.next_deadline()];
-        next.into_iter().flatten().min()
+        let requests = [self.meetings.next_deadline(), self.fetches.next_deadline(), self.published.next_deadline()];
+        next.into_iter().chain(requests).flatten().min()
     }
 
     /// Describes the entries that are still kept, for tests.
@@ -234,7 +268,15 @@ impl Head {
         let (lobby, values) = (self.lobbies.leftovers(), self.values.leftovers());
         let waiting = self.probes.leftovers().chain(self.waits.leftovers()).chain(self.knocks.leftovers());
         let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
-        jobs.chain(names).chain(questions).chain(lobby).chain(values).chain(self.ledger.leftovers()).collect()
+        let among = self.meetings.leftovers().chain(self.fetches.leftovers()).chain(self.published.leftovers());
+        let among = among.chain(self.events.leftovers()).chain(self.watched.leftovers());
+        jobs.chain(among)
+            .chain(names)
+            .chain(questions)
+            .chain(lobby)
+            .chain(values)
+            .chain(self.ledger.leftovers())
+            .collect()
     }
 
     fn is_stopping(&self) -> bool {
@@ -284,8 +326,9 @@ impl Head {
                 out.send_message(Order::Repeat { nodes: nodes.clone(), body: down::Body::NodesLost(lost) });
             }
             if let Some(kill) = job.kill() {
-                out.send_message(Order::Repeat { nodes, body: down::Body::Kill(kill.clone()) });
+                out.send_message(Order::Repeat { nodes: nodes.clone(), body: down::Body::Kill(kill.clone()) });
             }
+            nodes.iter().for_each(|node| self.ask_again(id, *node, 0, out));
         }
     }
 
@@ -352,49 +395,5 @@ impl Head {
         if let Some(req) = job.stdin.settle(no_ranks) {
             out.answer(req, Answer::Stopped);
         }
-    }
-
-    fn on_name_call(&mut self, call: wire::NameCall, out: &mut Outputs<Order>) {
-        use wire::name_call::Op;
-        if !self.jobs.is_alive(call.job) {
-            return;
-        }
-        let wire::NameCall { job, node, call: number, op, uid, open_from } = call;
-        match self.questions.ask(job, node, number, open_from) {
-            questions::Question::Settled => return,
-            questions::Question::Answered(answer) => return out.order(answer),
-            questions::Question::New => {}
-        }
-        let realm = self.realm_of_job(job);
-        let is_once = matches!(op, Some(Op::Publish(_) | Op::Unpublish(_)));
-        let found = |port: Option<bytes::Bytes>| (port.is_some(), port.unwrap_or_default());
-        let (ok, port) = match op {
-            Some(Op::Publish(wire::Kv { key: name, value: port })) => {
-                let ok = self.names.of(realm).publish(name.clone(), port.clone(), job, uid);
-                if ok && self.outlives_head(job) {
-                    self.keep(What::Name(wire::PublishedName { name, port, job, uid }));
-                }
-                (ok, bytes::Bytes::new())
-            }
-            Some(Op::Lookup(name)) => found(self.names.of(realm).lookup(&name)),
-            Some(Op::Unpublish(name)) => {
-                let publisher = self.names.of(realm).unpublish(&name, uid);
-                if let Some(job) = publisher {
-                    self.keep(What::NameGone(wire::KeptNameGone { job, name }));
-                }
-                (publisher.is_some(), bytes::Bytes::new())
-            }
-            Some(Op::State(namespace)) => {
-                found(family::state(&self.jobs, &namespace, self.owner_uid(job)).map(Into::into))
-            }
-            None => (false, bytes::Bytes::new()),
-        };
-        let result = wire::NameResult { job, node, call: number, ok, port };
-        if is_once && self.outlives_head(job) {
-            self.keep(What::Answer(result.clone()));
-        }
-        let answer = down::Body::NameResult(result);
-        self.questions.answer(job, node, number, answer.clone());
-        out.order(answer);
     }
 }

@@ -48,6 +48,9 @@ impl Node {
                 if let Some(kill) = self.relays.get(job).and_then(|relay| relay.kill.clone()) {
                     out.send(link, down::Body::Kill(kill));
                 }
+                for body in self.steps.take_held(job) {
+                    out.send(link, body);
+                }
             }
             Some(Err(_)) | None => out.push(Effect::Close { link }),
         }
@@ -327,7 +330,7 @@ impl Node {
         for job in self.relays.jobs() {
             let Some(relay) = self.relays.get_mut(job) else { continue };
             relay.forget_sent();
-            let resume = wire::Resume { job, map: Some((&relay.map).into()) };
+            let resume = wire::Resume { job, map: Some((&relay.map).into()), ..Default::default() };
             let lost = relay.step_lost.clone();
             self.pass_up(up::Body::Resume(resume), out);
             if lost.is_some() {

@@ -309,6 +309,16 @@ impl Node {
         self.to_links(links, &Down { body: Some(body) }, out);
     }
 
+    /// Sends to the job's steps on these nodes, or to all of them if there are none. A step of this node gets it when it attaches.
+    fn to_steps(&mut self, job: JobId, nodes: &[NodeId], body: down::Body, out: &mut Outputs<Report>) {
+        let Some(relay) = self.relays.get(job) else { return };
+        let nodes = if nodes.is_empty() { relay.map.nodes() } else { nodes };
+        let is_here = nodes.contains(&self.me.node);
+        let links = self.tree.links_to(nodes);
+        let own = if is_here { self.steps.link_for(job, &body) } else { None };
+        self.to_links(links.into_iter().chain(own), &Down { body: Some(body) }, out);
+    }
+
     /// Sends to a node's step of the job.
     fn to_node(&self, job: JobId, node: NodeId, body: down::Body, out: &mut Outputs<Report>) {
         let link = if node == self.me.node { self.steps.link(job) } else { self.tree.via(node) };

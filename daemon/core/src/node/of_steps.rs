@@ -16,7 +16,9 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         up::Body::Begun(begun) => begun.job == job && own(&begun.nodes),
         up::Body::Done(done) => done.job == job && own(&done.nodes) && exits(&done.exits),
         up::Body::RankFailed(failed) => failed.job == job && exits(failed.exit.as_slice()),
-        up::Body::Resume(resume) => resume.job == job,
+        up::Body::Resume(resume) => resume.job == job && resume.node.is_none_or(|node| node == me),
+        up::Body::Fetched(fetched) => (fetched.job, fetched.node) == (job, me),
+        up::Body::RanksEnded(ended) => (ended.job, ended.node) == (job, me),
         up::Body::PmiResult(result) => result.job == job,
         up::Body::Master(master) => master.job == job,
         up::Body::Output(output) => (output.job, output.node) == (job, me),
@@ -49,7 +51,10 @@ fn are_waiting(me: NodeId, job: JobId, ranks: &RanksWaiting) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rsd_proto::v1::{Done, FenceUp, GroupJoin, NameCall, NodesGone, Output, RankFailed, RankWaiting, WaitReport};
+    use rsd_proto::v1::{
+        Done, FenceUp, Fetched, GroupJoin, NameCall, NodesGone, Output, RankFailed, RankWaiting, RanksEnded, Resume,
+        WaitReport,
+    };
 
     use super::*;
 
@@ -68,6 +73,10 @@ mod tests {
             assert_eq!(may_send(3, 7, &up::Body::Done(done)), may);
             assert_eq!(may_send(3, 7, &up::Body::Output(Output { job: 7, node, ..Output::default() })), may);
             assert_eq!(may_send(3, 7, &up::Body::NameCall(NameCall { job: 7, node, ..NameCall::default() })), may);
+            assert_eq!(may_send(3, 7, &up::Body::Fetched(Fetched { job: 7, node, ..Fetched::default() })), may);
+            assert_eq!(may_send(3, 7, &up::Body::RanksEnded(RanksEnded { job: 7, node, ranks: vec![] })), may);
+            let resume = Resume { job: 7, node: Some(node), ..Resume::default() };
+            assert_eq!(may_send(3, 7, &up::Body::Resume(resume)), may);
         }
         let waits = |job, node, silent| {
             let missing = vec![RankWaiting { node, ..RankWaiting::default() }];

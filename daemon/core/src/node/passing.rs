@@ -37,6 +37,15 @@ impl Node {
             }
             down::Body::Release(wire::Release { job }) => self.release(job, out),
             down::Body::NodesLost(lost) => self.to_job(lost.job, down::Body::NodesLost(lost), out),
+            down::Body::Fetch(wire::Fetch { job, node, .. }) => self.to_steps(job, &[node], body, out),
+            down::Body::WatchEnds(wire::WatchEnds { job, ref nodes }) => {
+                let nodes = nodes.clone();
+                self.to_steps(job, &nodes, body, out);
+            }
+            down::Body::Notify(wire::Notify { job, ref nodes, .. }) => {
+                let nodes = nodes.clone();
+                self.to_steps(job, &nodes, body, out);
+            }
             down::Body::GroupState(state) => self.on_group_state(now, state, out),
             down::Body::OutputAck(wire::OutputAck { job, node, .. })
             | down::Body::Stdin(wire::Stdin { job, node, .. })
@@ -201,6 +210,8 @@ impl Node {
             | up::Body::GroupLeave(_)
             | up::Body::Load(_)
             | up::Body::NameCall(_)
+            | up::Body::Fetched(_)
+            | up::Body::RanksEnded(_)
             | up::Body::SpawnCall(_) => self.pass_up(body, out),
             up::Body::Hello(_) | up::Body::Part(_) => {} // the shell handles them
         }
@@ -220,7 +231,8 @@ impl Node {
         }
         let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
         self.ensure_relay(job, map);
-        if !self.is_root {
+        // The head itself is concerned only by steps.
+        if !self.is_root || resume.node.is_some() {
             self.pass_up(up::Body::Resume(resume), out);
         }
     }

@@ -2,8 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use rsd_proto::v1::down;
+
 use crate::JobId;
 use crate::contract::LinkId;
+
+/// How many messages a step that has not attached is kept. The head repeats what is lost when the step reconnects.
+const HELD_MAX: usize = 1 << 13;
 
 /// All steps that run here, are starting, or may reconnect.
 #[derive(Debug, Default)]
@@ -15,6 +20,8 @@ pub(super) struct Steps {
     owners: HashMap<JobId, u32>,
     /// The steps that this daemon has launched and that have not attached yet.
     starting: BTreeSet<JobId>,
+    /// Messages for steps without a link.
+    held: HashMap<JobId, Vec<down::Body>>,
 }
 
 impl Steps {
@@ -49,6 +56,23 @@ impl Steps {
         before
     }
 
+    /// Returns the link of a step for this message. None: the message is kept until the step attaches.
+    pub(super) fn link_for(&mut self, job: JobId, body: &down::Body) -> Option<LinkId> {
+        let link = self.links.get(&job).copied()?;
+        if link.is_none() {
+            let held = self.held.entry(job).or_default();
+            if held.len() < HELD_MAX {
+                held.push(body.clone());
+            }
+        }
+        link
+    }
+
+    /// Returns the messages for a step that has attached.
+    pub(super) fn take_held(&mut self, job: JobId) -> Vec<down::Body> {
+        self.held.remove(&job).unwrap_or_default()
+    }
+
     /// Forgets the link of a step that may reconnect, and returns the link.
     pub(super) fn detach(&mut self, job: JobId) -> Option<LinkId> {
         let link = self.links.get_mut(&job)?.take()?;
@@ -61,6 +85,7 @@ impl Steps {
         let Some(link) = self.links.remove(&job) else { return false };
         self.owners.remove(&job);
         self.starting.remove(&job);
+        self.held.remove(&job);
         if let Some(link) = link {
             self.jobs.remove(&link);
         }

@@ -1,14 +1,14 @@
 //! Requests of ranks to the head: to publish and look up names, and to spawn jobs. Each call is numbered, kept until it is
 //! answered, and repeated on a new link.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_proto::pmi::v1::{Reply, Spawn};
+use rsd_proto::pmi::v1::Spawn;
 use rsd_proto::v1::{self as wire, JobSpec, name_call, up};
 
-use super::pmi::reply_to;
+use super::dialect::{Asker, Reply};
 use super::{Effect, Local, Step};
 
 /// A job that a rank requests to spawn.
@@ -30,7 +30,13 @@ pub struct SpawnWish {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     next: u64,
-    open: BTreeMap<u64, (Local, Asked)>,
+    open: BTreeMap<u64, (Asker, Asked)>,
+    /// Requests to spawn that the step process is completing.
+    describing: BTreeMap<u64, Asker>,
+    described: u64,
+    /// Requests of the PMIx server, with its number for each (see `others`), and the latest of these calls that were answered.
+    pub(super) tickets: BTreeMap<u64, (u64, wire::NameCall)>,
+    pub(super) confirmed: VecDeque<u64>,
     /// Why a rank's last spawn failed.
     pub(super) spawn_errors: HashMap<Local, String>,
 }
@@ -56,43 +62,57 @@ impl Asked {
 
 impl Calls {
     /// The number of the next call, and of the oldest pending call.
-    fn number(&mut self) -> (u64, u64) {
+    pub(super) fn number(&mut self) -> (u64, u64) {
         let call = self.next;
         self.next += 1;
-        (call, self.open.first_key_value().map_or(call, |(first, _)| *first))
+        let first = [self.open.keys().next(), self.tickets.keys().next()].into_iter().flatten().min();
+        (call, first.map_or(call, |first| *first))
     }
 }
 
 impl Step {
-    pub(super) fn ask_head(&mut self, local: Local, op: name_call::Op, out: &mut Vec<Effect>) {
+    pub(super) fn ask_head(&mut self, asker: Asker, op: name_call::Op, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
-        let uid = self.ranks[local].member.as_ref().and_then(super::members::Member::other_uid);
-        let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from };
-        self.keep_and_ask(local, call, Asked::Name(message), out);
+        let uid = self.ranks[asker.local].member.as_ref().and_then(super::members::Member::other_uid);
+        let message =
+            wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from, ..Default::default() };
+        self.keep_and_ask(asker, call, Asked::Name(message), out);
     }
 
     pub(super) fn on_name_result(&mut self, result: wire::NameResult, out: &mut Vec<Effect>) {
-        let Some((local, Asked::Name(call))) = self.calls.open.remove(&result.call) else { return };
-        let rc = if result.ok { 0 } else { 1 };
-        let found = || result.ok.then(|| result.port.to_vec());
+        let Some((asker, Asked::Name(call))) = self.calls.open.remove(&result.call) else { return };
+        let done = |refusal: &str| if result.ok { Reply::Done } else { Reply::Refused(refusal.into()) };
         let reply = match call.op {
-            Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc },
-            Some(name_call::Op::Lookup(_)) => Reply::LookupResult(found()),
-            Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc },
-            Some(name_call::Op::State(_)) => Reply::GetResult(found()),
-            None => return,
+            Some(name_call::Op::Publish(_)) => done("the name is taken"),
+            Some(name_call::Op::Unpublish(_)) => done("the name is not published, or by another user"),
+            Some(name_call::Op::Lookup(_) | name_call::Op::State(_)) => Reply::Value(result.ok.then_some(result.port)),
+            // Of the other operations, none is asked for a rank alone.
+            Some(
+                name_call::Op::Meet(_)
+                | name_call::Op::FetchData(_)
+                | name_call::Op::PublishData(_)
+                | name_call::Op::LookupData(_)
+                | name_call::Op::UnpublishData(_)
+                | name_call::Op::Describe(_)
+                | name_call::Op::Event(_),
+            )
+            | None => return,
         };
-        reply_to(local, &reply, out);
+        self.answer(&asker, reply, out);
     }
 
     /// Handles a rank's request to spawn a job, which the step process completes.
-    pub(super) fn on_spawn(&mut self, local: Local, spawn: Spawn, out: &mut Vec<Effect>) {
+    pub(super) fn on_spawn(&mut self, asker: Asker, spawn: Spawn, out: &mut Vec<Effect>) {
+        let (number, local) = (self.calls.described, asker.local);
+        self.calls.described += 1;
         self.calls.spawn_errors.remove(&local);
-        out.push(Effect::Describe { local, app: self.ranks[local].app, spawn });
+        self.calls.describing.insert(number, asker);
+        out.push(Effect::Describe { number, local, app: self.ranks[local].app, spawn });
     }
 
     /// Sends the completed request, or why it is invalid, to the head, which notifies the user in both cases.
-    pub(super) fn on_described(&mut self, local: Local, wish: Result<SpawnWish, String>, out: &mut Vec<Effect>) {
+    pub(super) fn on_described(&mut self, number: u64, wish: Result<SpawnWish, String>, out: &mut Vec<Effect>) {
+        let Some(asker) = self.calls.describing.remove(&number) else { return };
         let (call, open_from) = self.calls.number();
         let message = wire::SpawnCall { job: self.job, node: self.node, call, open_from, ..Default::default() };
         let mut asked = Vec::new();
@@ -104,27 +124,27 @@ impl Step {
             }
             Err(wrong) => wire::SpawnCall { wrong, ..message },
         };
-        let message = wire::SpawnCall { rank: self.ranks[local].rank, ..message };
-        self.keep_and_ask(local, call, Asked::Spawn { call: Box::new(message), asked }, out);
+        let message = wire::SpawnCall { rank: self.ranks[asker.local].rank, ..message };
+        self.keep_and_ask(asker, call, Asked::Spawn { call: Box::new(message), asked }, out);
     }
 
     pub(super) fn on_spawn_result(&mut self, result: wire::SpawnResult, out: &mut Vec<Effect>) {
-        let Some((local, Asked::Spawn { asked, .. })) = self.calls.open.remove(&result.call) else { return };
+        let Some((asker, Asked::Spawn { asked, .. })) = self.calls.open.remove(&result.call) else { return };
         if !result.error.is_empty() {
-            self.calls.spawn_errors.insert(local, result.error);
-            return reply_to(local, &Reply::SpawnResult { rc: 1, errcodes: Vec::new(), jobid: Vec::new() }, out);
+            self.calls.spawn_errors.insert(asker.local, result.error.clone());
+            return self.answer(&asker, Reply::Refused(result.error), out);
         }
-        let errcodes = asked.into_iter().zip(result.started).flat_map(|(asked, started)| {
+        let codes = asked.into_iter().zip(result.started).flat_map(|(asked, started)| {
             let started = started.min(asked) as usize;
             std::iter::repeat_n(0, started).chain(std::iter::repeat_n(1, asked as usize - started))
         });
-        let reply = Reply::SpawnResult { rc: 0, errcodes: errcodes.collect(), jobid: result.namespace.into_bytes() };
-        reply_to(local, &reply, out);
+        let reply = Reply::Spawned { namespace: result.namespace, codes: codes.collect() };
+        self.answer(&asker, reply, out);
     }
 
-    fn keep_and_ask(&mut self, local: Local, call: u64, asked: Asked, out: &mut Vec<Effect>) {
+    fn keep_and_ask(&mut self, asker: Asker, call: u64, asked: Asked, out: &mut Vec<Effect>) {
         let message = asked.message();
-        self.calls.open.insert(call, (local, asked));
+        self.calls.open.insert(call, (asker, asked));
         self.send(message, out);
     }
 
@@ -133,10 +153,14 @@ impl Step {
         for (_, asked) in self.calls.open.values() {
             self.send(asked.message(), out);
         }
+        for (_, call) in self.calls.tickets.values() {
+            self.send(up::Body::NameCall(call.clone()), out);
+        }
     }
 
     /// Fails all pending calls: no answer will come.
     pub(super) fn fail_calls(&mut self, out: &mut Vec<Effect>) {
+        self.fail_tickets();
         for call in self.calls.open.keys().copied().collect::<Vec<_>>() {
             match self.calls.open.get(&call) {
                 Some((_, Asked::Name(_))) => self.on_name_result(wire::NameResult { call, ..Default::default() }, out),
@@ -151,6 +175,7 @@ impl Step {
 
     /// Forgets what a rank asked on its previous connection: no answer can reach it.
     pub(super) fn forget_calls(&mut self, local: Local) {
-        self.calls.open.retain(|_, (of, _)| *of != local);
+        self.calls.open.retain(|_, (asker, _)| asker.local != local);
+        self.calls.describing.retain(|_, asker| asker.local != local);
     }
 }

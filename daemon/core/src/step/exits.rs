@@ -165,6 +165,14 @@ impl Step {
         if self.has_members() {
             return self.on_member_hung_up(now, local, out);
         }
+        // A PMIx client has connections of its own, and may close descriptors that it does not know.
+        if !self.pmix.serves(local) {
+            self.on_hung_up(now, local);
+        }
+    }
+
+    /// Handles that a rank's process manager has lost its connection to it.
+    pub(super) fn on_hung_up(&mut self, now: Now, local: Local) {
         let rank = &mut self.ranks[local];
         if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
             // Usually the rank is dying, and its exit status will say more.

@@ -1,11 +1,12 @@
-//! The local half of the fence: which ranks of the node have entered, by PMI or by a call, and what the step sent up for them.
+//! The local half of the fence: which ranks of the node have entered, in whatever dialect, and what the step sent up for them.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, up};
 
-use super::{Effect, Local, Step};
+use super::dialect::{Asker, By, Reply};
+use super::{Effect, Phase, Step};
 use crate::Now;
 
 /// The local half of the fence.
@@ -13,48 +14,27 @@ use crate::Now;
 pub(super) struct Fence {
     /// The number of the fence that ranks enter now, from 1.
     pub(super) number: u64,
-    /// Local ranks that have entered it, and how to answer each.
-    pub(super) waiting: Vec<(Local, Waiter)>,
+    /// The local ranks that have entered it.
+    pub(super) waiting: Vec<Asker>,
     /// When the first of them entered it.
     pub(super) since: Duration,
     /// The contributions to the fences that a daemon may still ask about: this one and the previous one.
     pub(super) sent: Vec<wire::FenceUp>,
 }
 
-/// How to answer a rank that has entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiter {
-    /// By `barrier_in`, with the tag to echo.
-    Pmi1 { tag: Option<u32> },
-    /// By the gRPC service: the daemon's call number, and the rank's own number for this fence, or 0.
-    Call { call: u64, attempt: u64 },
-    /// By the gRPC service of a daemon that has ended, and the call with it.
-    Disconnected { attempt: u64 },
-}
-
-impl Waiter {
-    pub(super) fn attempt(self) -> u64 {
-        match self {
-            Waiter::Pmi1 { .. } => 0,
-            Waiter::Call { attempt, .. } | Waiter::Disconnected { attempt } => attempt,
-        }
-    }
-}
-
 impl Step {
-    pub(super) fn enter_fence(&mut self, now: Now, local: Local, waiter: Waiter, out: &mut Vec<Effect>) {
+    pub(super) fn enter_fence(&mut self, now: Now, asker: Asker, out: &mut Vec<Effect>) {
         if self.fence.waiting.is_empty() {
             self.fence.since = now.mono;
         }
+        // A rank that enters twice, in two dialects, gets both answers but counts once.
+        self.fence.waiting.push(asker);
         if self.has_members() && self.ending.is_killing() {
-            self.fence.waiting.push((local, waiter));
             return self.fail_waiting(out);
         }
-        // A rank that enters twice, in two dialects, gets both answers but counts once.
-        self.fence.waiting.push((local, waiter));
         let mut inside = vec![false; self.ranks.len()];
-        for (waiting, _) in &self.fence.waiting {
-            inside[*waiting] = true;
+        for waiting in &self.fence.waiting {
+            inside[waiting.local] = true;
         }
         if !inside.iter().all(|inside| *inside) {
             self.check_fence(out);
@@ -73,31 +53,23 @@ impl Step {
         self.send(up::Body::FenceUp(fence), out);
     }
 
-    /// A rank enters by the gRPC service. A caller that retries because it got no answer repeats its `attempt`, and may have
-    /// passed this fence in the meantime.
-    pub(super) fn enter_fence_by_call(
-        &mut self,
-        now: Now,
-        local: Local,
-        call: u64,
-        attempt: u64,
-        out: &mut Vec<Effect>,
-    ) {
-        let again = Waiter::Call { call, attempt };
+    /// A rank enters in a dialect whose callers repeat a call, with its `attempt`, when they got no answer: it may have passed this
+    /// fence in the meantime.
+    pub(super) fn enter_fence_again(&mut self, now: Now, asker: Asker, out: &mut Vec<Effect>) {
+        let attempt = asker.attempt();
         if attempt == 0 {
-            return self.enter_fence(now, local, again, out);
+            return self.enter_fence(now, asker, out);
         }
-        if self.ranks[local].passed == attempt {
-            return self.answer_call(call, Ok(None), out);
+        if self.ranks[asker.local].passed == attempt {
+            return self.answer(&asker, Reply::Done, out);
         }
-        let waiting = &mut self.fence.waiting;
-        match waiting.iter_mut().find(|(waiting, waiter)| *waiting == local && waiter.attempt() == attempt) {
-            Some((_, waiter)) => {
-                if let Waiter::Call { call: before, .. } = std::mem::replace(waiter, again) {
-                    self.answer_call(before, Err("superseded by a retry of the same call".into()), out);
-                }
+        let is_repeat = |waiting: &&mut Asker| waiting.local == asker.local && waiting.attempt() == attempt;
+        match self.fence.waiting.iter_mut().find(is_repeat) {
+            Some(waiting) => {
+                let before = std::mem::replace(waiting, asker);
+                self.answer(&before, Reply::Refused("superseded by a retry of the same call".into()), out);
             }
-            None => self.enter_fence(now, local, again, out),
+            None => self.enter_fence(now, asker, out),
         }
     }
 
@@ -121,14 +93,16 @@ impl Step {
 
     pub(super) fn complete_fence(&mut self, out: &mut Vec<Effect>) {
         self.fence.number += 1;
-        for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
-            if waiter.attempt() != 0 {
-                self.ranks[local].passed = waiter.attempt();
+        for asker in std::mem::take(&mut self.fence.waiting) {
+            if asker.attempt() != 0 {
+                self.ranks[asker.local].passed = asker.attempt();
             }
-            match waiter {
-                Waiter::Pmi1 { tag } => self.answer_barrier(local, tag, out),
-                Waiter::Call { call, .. } => self.answer_call(call, Ok(None), out),
-                Waiter::Disconnected { .. } => {}
+            let is_there = match asker.by {
+                By::Pmi1(_) | By::Pmix { .. } => self.ranks[asker.local].phase == Phase::Running,
+                By::Call { .. } | By::Disconnected { .. } => true,
+            };
+            if is_there {
+                self.answer(&asker, Reply::Done, out);
             }
         }
     }

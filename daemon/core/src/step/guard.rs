@@ -29,13 +29,12 @@ struct Foreign {
     asks: &'static str,
 }
 
-/// Open MPI before 2.0 gives its library MPICH's name, so a second library identifies it.
-const FOREIGN: [Foreign; 5] = [
-    Foreign { name: "Open MPI", maps: &["libmpi.so", "libopen-pal.so"], asks: "PMIx" },
-    Foreign { name: "Open MPI", maps: &["libmpi.so.40"], asks: "PMIx" },
+/// Open MPI before 2.0 gives its library MPICH's name, so a second library identifies it; later versions have other numbers.
+const FOREIGN: [Foreign; 4] = [
+    Foreign { name: "Open MPI 1", maps: &["libmpi.so.12", "libopen-pal.so"], asks: "the daemons of its own launcher" },
+    Foreign { name: "Open MPI 2", maps: &["libmpi.so.20", "libopen-pal.so"], asks: "PMIx before version 3" },
     Foreign { name: "Cray MPICH", maps: &["libmpi_cray.so"], asks: "the PMI of Cray's launcher" },
     Foreign { name: "Cray MPICH", maps: &["libmpi_gnu"], asks: "the PMI of Cray's launcher" },
-    Foreign { name: "an MPI", maps: &["libmpi", "libpmix.so"], asks: "PMIx" },
 ];
 
 /// The state of the looks.
@@ -85,8 +84,9 @@ impl Step {
         let alone = format!("so each of the {} processes is likely to run alone, as rank 0 of 1", self.map.size());
         let text = match (foreign(&mapped.files), &mapped.lost) {
             (Some((Foreign { name, asks, .. }, file)), _) => format!(
-                "the program uses {name} ({file}), which asks for {asks}; rsd speaks PMI-1, {alone}. Build it with an MPI \
-                 that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), or start it with its own launcher"
+                "the program uses {name} ({file}), which asks for {asks}; rsd speaks PMI-1 and PMIx, {alone}. Build it with \
+                 an MPI that speaks one of these (rsd's mpicc, MPICH, Intel MPI, Open MPI 4.1 or 5), or start it with its own \
+                 launcher"
             ),
             (None, Some(file)) => format!(
                 "the program uses an MPI ({file}), but neither PMI_FD nor PMI_PORT was in its environment when it started \
@@ -170,13 +170,19 @@ mod tests {
 
     #[test]
     fn libraries_that_ask_another_process_manager_are_recognised() {
-        let open_mpi = |file: &str| Some(("Open MPI", file.to_owned()));
-        assert_eq!(name_of(&["libc.so.6", "libmpi.so.40.30.4"]), open_mpi("libmpi.so.40.30.4"));
+        let open_mpi = |file: &str| Some(("Open MPI 1", file.to_owned()));
         assert_eq!(name_of(&["libopen-pal.so.13", "libmpi.so.12.0.2"]), open_mpi("libmpi.so.12.0.2"));
         assert_eq!(name_of(&["libmpi_cray.so.12"]).map(|(name, _)| name), Some("Cray MPICH"));
-        assert_eq!(name_of(&["libmpi.so.12.5.0", "libpmix.so.2.9"]).map(|(name, _)| name), Some("an MPI"));
         // These ask rsd, some of them late.
-        for files in [&["libmpi.so.12.5.0"][..], &["libmpich.so.12"], &["libmpi_abi.so.1"], &["libc.so.6"], &[]] {
+        for files in [
+            &["libmpi.so.12.5.0"][..],
+            &["libmpich.so.12"],
+            &["libmpi_abi.so.1"],
+            &["libmpi.so.40.30.4", "libopen-pal.so.40"],
+            &["libmpi.so.12.5.0", "libpmix.so.2.9"],
+            &["libc.so.6"],
+            &[],
+        ] {
             assert_eq!(name_of(files), None, "{files:?}");
         }
     }

@@ -8,11 +8,9 @@
 //! A process may finalize MPI and begin again as another program: only members that have begun equally often are compared.
 
 use rsd_proto::pmi::mapping;
-use rsd_proto::pmi::v1::{Reply, Request};
 
+use super::dialect::{Asker, Reply, Request};
 use super::exits::Fault;
-use super::fence::Waiter;
-use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 use crate::{Now, sentences};
 
@@ -58,7 +56,7 @@ impl Kin {
 impl Shown {
     fn note(&mut self, request: &Request) {
         match request {
-            Request::Init { .. } => *self = Shown { kin: None, begun: self.begun + 1 },
+            Request::Begin => *self = Shown { kin: None, begun: self.begun + 1 },
             Request::Get { key, .. } if key == mapping::AT_ONCE_KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Ours);
             }
@@ -66,24 +64,15 @@ impl Shown {
             Request::Get { key, .. } if key == mapping::KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Other);
             }
-            Request::InitAck { .. }
-            | Request::GetMaxes
-            | Request::GetAppnum
-            | Request::GetMyKvsname
-            | Request::GetUniverseSize
-            | Request::CreateKvs
-            | Request::DestroyKvs { .. }
-            | Request::GetByIdx { .. }
-            | Request::Get { .. }
+            Request::Get { .. }
             | Request::Put { .. }
-            | Request::BarrierIn { .. }
-            | Request::PublishName { .. }
-            | Request::LookupName { .. }
-            | Request::UnpublishName { .. }
+            | Request::Fence
+            | Request::Publish { .. }
+            | Request::Lookup { .. }
+            | Request::Unpublish { .. }
             | Request::Spawn(_)
             | Request::Abort { .. }
-            | Request::Finalize
-            | Request::Unknown { .. } => {}
+            | Request::Finalize => {}
         }
     }
 }
@@ -91,8 +80,8 @@ impl Shown {
 impl Step {
     /// Checks a rank's request. Returns true if the rank is a member whose library differs from others of its node, and has been
     /// refused.
-    pub(super) fn refuse_kin(&mut self, now: Now, local: Local, request: &Request, out: &mut Vec<Effect>) -> bool {
-        let Some(member) = &mut self.ranks[local].member else { return false };
+    pub(super) fn refuse_kin(&mut self, now: Now, asker: &Asker, request: &Request, out: &mut Vec<Effect>) -> bool {
+        let Some(member) = &mut self.ranks[asker.local].member else { return false };
         let before = member.shown.kin;
         member.shown.note(request);
         let Shown { kin, begun } = member.shown;
@@ -102,20 +91,18 @@ impl Step {
             shown.is_some_and(|shown| shown.begun == begun && shown.kin.is_some_and(|it| it != kin))
         };
         let Some(other) = self.ranks.iter().find(differs).map(|rank| rank.rank) else { return false };
-        self.part_from(now, local, kin.clash(other), out);
+        self.part_from(now, asker.local, Some(asker), kin.clash(other), out);
         true
     }
 
     /// Fails a member's last request; the epoch is over. The connection stays open until the step ends: MPICH 5 crashes if it is
     /// closed before its next request.
-    fn part_from(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
-        let told = format!("rank {} {why}", self.ranks[local].rank);
-        for (_, waiter) in self.fence.waiting.extract_if(.., |(waiting, _)| *waiting == local).collect::<Vec<_>>() {
-            if let Waiter::Call { call, .. } = waiter {
-                self.answer_call(call, Err(told.clone()), out);
-            }
+    fn part_from(&mut self, now: Now, local: Local, last: Option<&Asker>, why: String, out: &mut Vec<Effect>) {
+        let told = Reply::Failed(format!("rank {} {why}", self.ranks[local].rank));
+        let inside: Vec<_> = self.fence.waiting.extract_if(.., |waiting| waiting.local == local).collect();
+        for asker in inside.iter().chain(last) {
+            self.answer(asker, told.clone(), out);
         }
-        reply_to(local, &Reply::Failed(told), out);
         let rank = &mut self.ranks[local];
         rank.verdict.fault.get_or_insert(Fault::Protocol(why));
         self.member_is_over(now, local, out);
@@ -151,7 +138,7 @@ impl Step {
         let differs = |rank: &super::Rank| rank.member.as_ref().and_then(|it| it.shown.kin).filter(|it| *it != kin);
         let here = self.ranks.iter().enumerate().find_map(|(local, rank)| Some((local, differs(rank)?)));
         if let Some((local, kin)) = here {
-            self.part_from(now, local, kin.clash(first), out);
+            self.part_from(now, local, None, kin.clash(first), out);
         }
         true
     }

@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use prost::Message;
-use rsd_proto::pmi::v1::Reply;
 use rsd_proto::v1::{self as wire, NodePorts, up};
 
-use super::pmi::reply_to;
-use super::{Effect, Local, Phase, Step};
+use super::dialect::{Asker, Reply};
+use super::{Effect, Phase, Step};
 use crate::NodeId;
 
 /// The report, the pending requests and the answer.
@@ -24,7 +23,7 @@ pub(super) struct Listening {
     known: Option<HashMap<NodeId, NodePorts>>,
     asked: bool,
     /// Ranks here that want to know where a rank listens.
-    waiting: Vec<(Local, u32)>,
+    waiting: Vec<(Asker, u32)>,
 }
 
 impl Step {
@@ -63,15 +62,15 @@ impl Step {
     }
 
     /// A rank asks where another rank listens.
-    pub(super) fn locate(&mut self, local: Local, rank: u32, out: &mut Vec<Effect>) {
+    pub(super) fn locate(&mut self, asker: Asker, rank: u32, out: &mut Vec<Effect>) {
         match self.find(rank) {
-            Ok(address) if self.ranks[local].phase == Phase::Running => {
-                let value = address.map(|address| address.to_string().into_bytes());
-                reply_to(local, &Reply::GetResult(value), out);
+            Ok(address) if self.ranks[asker.local].phase == Phase::Running => {
+                let value = address.map(|address| address.to_string().into());
+                self.answer(&asker, Reply::Value(value), out);
             }
             Ok(_) => {}
             Err(Unknown { is_here }) => {
-                self.listening.waiting.push((local, rank));
+                self.listening.waiting.push((asker, rank));
                 if !is_here && !self.listening.asked {
                     self.listening.asked = true;
                     self.send(up::Body::Locate(wire::Locate { job: self.job }), out);
@@ -88,8 +87,8 @@ impl Step {
     }
 
     fn answer_waiting(&mut self, out: &mut Vec<Effect>) {
-        for (local, rank) in std::mem::take(&mut self.listening.waiting) {
-            self.locate(local, rank, out);
+        for (asker, rank) in std::mem::take(&mut self.listening.waiting) {
+            self.locate(asker, rank, out);
         }
     }
 

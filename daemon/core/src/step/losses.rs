@@ -1,11 +1,12 @@
 //! Tells the ranks of a job that continues after the loss of nodes which ranks are lost, if their MPI library has asked for it.
 
 use rsd_proto::pmi::losses::RANGES_MAX;
-use rsd_proto::pmi::v1::Reply;
+use rsd_proto::pmi::v1::Reply as Line;
 use rsd_proto::ranges;
 use rsd_proto::v1 as wire;
 
-use super::pmi::reply_to;
+use super::dialect::{Asker, By, Reply};
+use super::pmi1;
 use super::{Effect, Local, Phase, Step};
 use crate::NodeId;
 
@@ -23,10 +24,12 @@ impl Step {
         }
     }
 
-    /// Handles a rank's request to be told.
-    pub(super) fn on_losses_wanted(&mut self, local: Local, out: &mut Vec<Effect>) {
+    /// Handles a rank's request to be told. Only PMI-1 has messages that no request precedes.
+    pub(super) fn on_losses_wanted(&mut self, asker: &Asker, out: &mut Vec<Effect>) {
+        let By::Pmi1(_) = asker.by else { return self.answer(asker, Reply::Value(None), out) };
+        let local = asker.local;
         self.ranks[local].wants_losses = true;
-        reply_to(local, &Reply::GetResult(Some(b"1".to_vec())), out);
+        self.answer(asker, Reply::Value(Some("1".into())), out);
         for node in self.lost.keys().copied().collect::<Vec<NodeId>>() {
             self.tell_loss(local, node, out);
         }
@@ -35,7 +38,7 @@ impl Step {
     fn tell_loss(&self, local: Local, node: NodeId, out: &mut Vec<Effect>) {
         let (Phase::Running, Some(why)) = (self.ranks[local].phase, self.lost.get(&node)) else { return };
         for ranks in ranges::of(self.map.ranks_on(node)).chunks(RANGES_MAX) {
-            reply_to(local, &Reply::Lost { ranks: ranks.to_vec(), why: why.clone() }, out);
+            pmi1::send(local, &Line::Lost { ranks: ranks.to_vec(), why: why.clone() }, out);
         }
     }
 }

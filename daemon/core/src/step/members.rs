@@ -10,13 +10,13 @@
 use std::time::Duration;
 
 use rsd_proto::join::BY_OTHER;
-use rsd_proto::pmi::v1::Reply;
+use rsd_proto::pmi::v1::Reply as Line;
 use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
+use super::dialect::Reply;
 use super::exits::Fault;
-use super::fence::Waiter;
 use super::kin::{Kin, Shown};
-use super::pmi::reply_to;
+use super::pmi1;
 use super::together::Way;
 use super::{Effect, Local, Phase, Step};
 use crate::Now;
@@ -133,7 +133,7 @@ impl Step {
             return;
         };
         (member.connected, member.missed_at, member.over_at) = (true, None, None);
-        if member.way == Way::Held {
+        if let Way::Held(_) = member.way {
             // Its request was on the previous connection.
             member.way = Way::Ahead;
         }
@@ -177,7 +177,7 @@ impl Step {
         rank.verdict.kill_at = None;
         if let Some(member) = &mut rank.member {
             (member.missed_at, member.over_at) = (None, None);
-            if member.way == Way::Held {
+            if let Way::Held(_) = member.way {
                 member.way = Way::Past;
             }
         }
@@ -188,7 +188,7 @@ impl Step {
     pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         if self.ending.is_killing() && self.uses_ours(local) {
             // The member can show this reason to its user.
-            reply_to(local, &Reply::Failed(self.ending.why()), out);
+            pmi1::send(local, &Line::Failed(self.ending.why()), out);
         }
         out.push(Effect::PmiClose(local));
         self.member_is_over(now, local, out);
@@ -196,12 +196,8 @@ impl Step {
 
     /// Fails all pending requests of a broken epoch, so that the members can end by themselves.
     pub(super) fn fail_waiting(&mut self, out: &mut Vec<Effect>) {
-        for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
-            match waiter {
-                Waiter::Pmi1 { .. } => reply_to(local, &Reply::Failed(self.ending.why()), out),
-                Waiter::Call { call, .. } => self.answer_call(call, Err(self.ending.why()), out),
-                Waiter::Disconnected { .. } => {}
-            }
+        for asker in std::mem::take(&mut self.fence.waiting) {
+            self.answer(&asker, Reply::Failed(self.ending.why()), out);
         }
         self.settle_mapping(out);
         self.fail_calls(out);

@@ -1,9 +1,10 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! A step is a rank's only view of its launcher. It has the PMI dialogue (`pmi`), the local half of the `fence`, the KVS,
+//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `service`), the local half of the
+//! `fence`, the KVS,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
-//! (`losses`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
-//! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
+//! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
+//! PMIx, which Open MPI speaks (`pmix`), the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
 //! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
 //! daemon above may fail and restart.
@@ -11,6 +12,8 @@
 mod alone;
 mod bound;
 mod calls;
+mod dialect;
+mod engine;
 mod exits;
 mod fence;
 mod guard;
@@ -20,8 +23,14 @@ mod listening;
 mod losses;
 mod meeting;
 mod members;
+mod others;
 mod pmi;
+mod pmi1;
+mod pmix;
+#[doc(hidden)]
+pub mod probe;
 mod programs;
+mod service;
 mod start;
 mod streams;
 mod together;
@@ -32,6 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::Spawn;
+use rsd_proto::pmix::Hello;
 use rsd_proto::v1::{self as wire, Down, LaunchBody, Up, down, up};
 
 use crate::addresses::interface_of;
@@ -44,17 +54,21 @@ pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
+pub use pmix::Client;
 pub use programs::Linked;
 pub use start::RankStart;
 
 use calls::Calls;
+use dialect::Asker;
 use exits::Ending;
-use fence::{Fence, Waiter};
+use fence::Fence;
 use guard::Guard;
 use kin::Compared;
 use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
+use others::Others;
+use pmix::Pmix;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -86,6 +100,12 @@ pub enum Input {
     Pmi(Local, Bytes),
     /// A rank's PMI connection has closed.
     PmiClosed(Local),
+    /// A process of the job's user has connected to the PMIx server and said which one it is.
+    PmixHello(Client, Hello),
+    /// A PMIx client sent these bytes.
+    Pmix(Client, Bytes),
+    /// A PMIx client's connection has closed.
+    PmixClosed(Client),
     /// A rank wrote these bytes.
     Output(Local, Stream, Bytes),
     /// A rank's stream has ended: no process can write to it.
@@ -94,8 +114,8 @@ pub enum Input {
     StdinWritten(Local, u64),
     /// A rank has closed its standard input.
     StdinClosed(Local),
-    /// The answer to [`Effect::Describe`]: the job, or a sentence that says why the request is invalid.
-    Described(Local, Box<Result<SpawnWish, String>>),
+    /// The answer to [`Effect::Describe`] with this number: the job, or a sentence that says why the request is invalid.
+    Described(u64, Box<Result<SpawnWish, String>>),
     /// A member has connected to its PMI server, perhaps again.
     Attached(Local),
     /// A member's process has ended or is exiting; may be reported twice.
@@ -141,11 +161,15 @@ pub enum Effect {
     /// A rank of program `app` wants to spawn a job: complete the request with the rank's environment and directory, and report
     /// [`Input::Described`].
     #[expect(missing_docs, reason = "described above")]
-    Describe { local: Local, app: usize, spawn: Spawn },
+    Describe { number: u64, local: Local, app: usize, spawn: Spawn },
     /// Write to a rank's PMI connection.
     PmiSend(Local, Bytes),
     /// Close a rank's PMI connection.
     PmiClose(Local),
+    /// Write to a PMIx client's connection.
+    PmixSend(Client, Bytes),
+    /// Close a PMIx client's connection after what was written. Its end need not be reported.
+    PmixClose(Client),
     /// Write to a rank's standard input.
     StdinWrite(Local, Bytes),
     /// Close a rank's standard input after what was written.
@@ -180,6 +204,8 @@ pub struct Step {
     kvs: Kvs,
     fence: Fence,
     calls: Calls,
+    others: Others,
+    pmix: Pmix,
     listening: Listening,
     guard: Guard,
     /// For a spawned job: whether the start of all ranks here was reported.
@@ -287,6 +313,8 @@ impl Step {
             kvs,
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
+            others: Others::default(),
+            pmix: Pmix::default(),
             listening: Listening::default(),
             guard: Guard::default(),
             begun: false,
@@ -321,7 +349,10 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
-            Input::Described(local, wish) => self.on_described(local, *wish, out),
+            Input::PmixHello(client, hello) => self.on_pmix_hello(now, client, &hello, out),
+            Input::Pmix(client, bytes) => self.on_pmix(now, client, &bytes, out),
+            Input::PmixClosed(client) => self.on_pmix_gone(now, client),
+            Input::Described(number, wish) => self.on_described(number, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
             Input::Output(local, stream, bytes) => self.on_output(local, stream, &bytes, out),
@@ -339,11 +370,7 @@ impl Step {
             }
             Input::LinkDown => {
                 self.link_up = false;
-                for (_, waiter) in &mut self.fence.waiting {
-                    if let Waiter::Call { attempt, .. } = *waiter {
-                        *waiter = Waiter::Disconnected { attempt };
-                    }
-                }
+                self.fence.waiting.iter_mut().for_each(Asker::disconnect);
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
             }
             Input::Down(down) => self.on_down(now, down, out),
@@ -358,6 +385,8 @@ impl Step {
         self.settle_begun(out);
         self.settle_output(out);
         self.settle_members(now, out);
+        self.settle_others(now, out);
+        self.settle_pmix(now, out);
         self.settle_guard(now, out);
         self.settle_exits(now, out);
         self.settle_alone(now, out);
@@ -367,12 +396,23 @@ impl Step {
     /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.exit_deadlines().chain(self.member_deadlines());
+        let deadlines = deadlines.chain(self.pmix_deadline());
         deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).chain(self.cut_off_at).min()
     }
 
     /// Returns whether the step process may read more output: false while too much is unacknowledged.
     pub fn wants_output(&self) -> bool {
         self.outbox.is_open()
+    }
+
+    /// Returns the number of ranks of this step.
+    pub fn ranks_here(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Returns the id of its node.
+    pub fn node(&self) -> NodeId {
+        self.node
     }
 
     /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.
@@ -399,7 +439,14 @@ impl Step {
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
             down::Body::PmiCall(call) => self.on_pmi_call(now, call, out),
             down::Body::SpawnResult(result) => self.on_spawn_result(result, out),
-            down::Body::NameResult(result) => self.on_name_result(result, out),
+            down::Body::NameResult(result) => {
+                if !self.on_ticket_result(now, &result, out) {
+                    self.on_name_result(result, out);
+                }
+            }
+            down::Body::Fetch(fetch) => self.on_fetch_request(now, fetch, out),
+            down::Body::WatchEnds(_) => self.on_ends_wanted(out),
+            down::Body::Notify(notify) => self.on_notify(now, notify, out),
             down::Body::NodesLost(lost) => self.on_nodes_lost(&lost, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
             down::Body::WaitProbe(probe) => self.on_wait_probe(now, &probe, out),
@@ -427,7 +474,9 @@ impl Step {
     /// Sends everything unanswered again, in the original order.
     fn resync(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.attached_before {
-            self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
+            let (map, node) = (Some((&self.map).into()), Some(self.node));
+            let resume = wire::Resume { job: self.job, map, node, events_seen: self.events_seen() };
+            self.send(up::Body::Resume(resume), out);
         }
         self.attached_before = true;
         self.send_notices(out);
@@ -438,6 +487,7 @@ impl Step {
             self.send(up::Body::FenceUp(fence), out);
         }
         self.ask_again(out);
+        self.send_ends(out);
         for (offset, records) in self.outbox.unacked() {
             let records = records.clone();
             let output = wire::Output { job: self.job, node: self.node, offset, records };

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use rsd_proto::pmi::environment::{Place, is_launcher_variable};
+use rsd_proto::pmix::environment::UNLESS_SET;
 use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Target, up};
 
 use super::bound::{Bound, Part};
@@ -159,6 +160,11 @@ impl Step {
                 place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
             env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
+            if let Some(server) = self.pmix_server() {
+                let variables = server.variables(&place, &self.program_of(rank.app)).into_iter();
+                env.extend(variables.map(|(name, value)| format!("{name}={value}")));
+                env.extend(self.unless_set(rank.app));
+            }
             env.extend(self.frameworks_env(&place, rank.app));
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
@@ -166,6 +172,16 @@ impl Step {
         for (local, why) in failed {
             self.on_start_failed(now, local, why, out);
         }
+    }
+
+    /// Returns the variables that choose the process manager of libraries that know several, unless the user has chosen.
+    fn unless_set(&self, app: usize) -> Vec<String> {
+        let given = Step::environment(&self.launch, app);
+        let is_given = |name: &str| {
+            given.iter().any(|var| var.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+        };
+        let wanted = UNLESS_SET.iter().filter(|(name, _)| !is_given(name));
+        wanted.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
     /// Reports that the last rank here has started, in a spawned job, whose spawner waits for that.

@@ -6,31 +6,33 @@
 //! member can no longer arrive, the others get a failure instead, and their `MPI_Init` fails. rsd's own library does not wait in
 //! shared memory; it asks by its own key and is answered at once.
 
+use bytes::Bytes;
 use rsd_proto::pmi::mapping;
-use rsd_proto::pmi::v1::{Reply, Request};
 
-use super::pmi::reply_to;
+use super::dialect::{Asker, Reply, Request};
 use super::{Effect, Local, Step};
 
 /// How far a member has proceeded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Way {
     /// It has not asked for the mapping.
     #[default]
     Ahead,
     /// It has asked for the mapping and waits.
-    Held,
+    Held(Asker),
     /// It has the mapping, or has proceeded without it.
     Past,
 }
 
 impl Step {
     /// Handles a rank's request for the mapping of ranks to nodes.
-    pub(super) fn on_mapping_wanted(&mut self, local: Local, out: &mut Vec<Effect>) {
-        let told = self.mapping();
-        match &mut self.ranks[local].member {
-            Some(member) if member.way != Way::Past => member.way = Way::Held,
-            Some(_) | None => return reply_to(local, &self.or_broken(Reply::GetResult(told)), out),
+    pub(super) fn on_mapping_wanted(&mut self, asker: Asker, out: &mut Vec<Effect>) {
+        match &mut self.ranks[asker.local].member {
+            Some(member) if member.way != Way::Past => member.way = Way::Held(asker),
+            Some(_) | None => {
+                let reply = self.or_broken(Reply::Value(self.mapping()));
+                return self.answer(&asker, reply, out);
+            }
         }
         self.settle_mapping(out);
     }
@@ -38,22 +40,13 @@ impl Step {
     /// Notes a rank's request: most requests show that a member has proceeded without the mapping.
     pub(super) fn note_progress(&mut self, local: Local, request: &Request, out: &mut Vec<Effect>) {
         let goes_on = match request {
-            Request::InitAck { .. }
-            | Request::Init { .. }
-            | Request::GetMaxes
-            | Request::GetAppnum
-            | Request::GetMyKvsname
-            | Request::GetUniverseSize
-            | Request::CreateKvs
-            | Request::DestroyKvs { .. }
-            | Request::GetByIdx { .. }
-            | Request::Unknown { .. } => false,
+            Request::Begin => false,
             Request::Get { key, .. } => key == mapping::AT_ONCE_KEY.as_bytes(),
             Request::Put { .. }
-            | Request::BarrierIn { .. }
-            | Request::PublishName { .. }
-            | Request::LookupName { .. }
-            | Request::UnpublishName { .. }
+            | Request::Fence
+            | Request::Publish { .. }
+            | Request::Lookup { .. }
+            | Request::Unpublish { .. }
             | Request::Spawn(_)
             | Request::Abort { .. }
             | Request::Finalize => true,
@@ -71,17 +64,18 @@ impl Step {
         if !self.ending.is_killing() && self.ranks.iter().any(ahead) {
             return;
         }
-        let reply = self.or_broken(Reply::GetResult(self.mapping()));
-        for (local, rank) in self.ranks.iter_mut().enumerate() {
-            if let Some(member) = rank.member.as_mut().filter(|member| member.way == Way::Held) {
+        let reply = self.or_broken(Reply::Value(self.mapping()));
+        for local in 0..self.ranks.len() {
+            let Some(member) = &mut self.ranks[local].member else { continue };
+            if let Way::Held(asker) = member.way.clone() {
                 member.way = Way::Past;
-                reply_to(local, &reply, out);
+                self.answer(&asker, reply.clone(), out);
             }
         }
     }
 
-    pub(super) fn mapping(&self) -> Option<Vec<u8>> {
-        mapping::format(&self.map.pmi_blocks()).map(String::into_bytes)
+    pub(super) fn mapping(&self) -> Option<Bytes> {
+        mapping::format(&self.map.pmi_blocks()).map(Bytes::from)
     }
 
     /// Returns this reply, or a failure for a member of a broken epoch.

@@ -15,7 +15,7 @@ impl Step {
 
     fn waits(&self, now: Now) -> RanksWaiting {
         let mut inside = vec![false; self.ranks.len()];
-        self.fence.waiting.iter().for_each(|(local, _)| inside[*local] = true);
+        self.fence.waiting.iter().for_each(|asker| inside[asker.local] = true);
         let inside_len = inside.iter().filter(|inside| **inside).count() as u32;
         let ends = self.ending.is_killing();
         let missing = self.ranks.iter().zip(&inside).filter(|(rank, inside)| match ends {

@@ -268,10 +268,10 @@ fn an_mpi_that_asks_another_process_manager_is_reported_once() {
         assert!(warned[0].contains("an MPI (libmpi_abi.so.1), but neither PMI_FD nor PMI_PORT"), "{warned:?}");
         assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
         assert!(said(&mut world, late, 8).is_empty(), "some ranks have found rsd");
-        world.mapped = Mapped { files: vec!["libmpi.so.40.30.4".into(), "libopen-pal.so.40".into()], lost: None };
+        world.mapped = Mapped { files: vec!["libmpi.so.12.0.2".into(), "libopen-pal.so.13".into()], lost: None };
         let warned = said(&mut world, silent, 8);
         assert_eq!(warned.len(), 1, "{warned:?}");
-        assert!(warned[0].contains("Open MPI (libmpi.so.40.30.4), which asks for PMIx"), "{warned:?}");
+        assert!(warned[0].contains("Open MPI 1 (libmpi.so.12.0.2), which asks for the daemons"), "{warned:?}");
         assert!(warned[0].contains("each of the 8 processes"), "{warned:?}");
         assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
         assert!(said(&mut world, late, 8).is_empty(), "a rank that speaks PMI is not reported");

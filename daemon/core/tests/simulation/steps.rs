@@ -225,8 +225,8 @@ impl World {
             Effect::FindLibraries => return Some(Input::Linked(Vec::new())),
             Effect::FindPort => return Some(Input::Port(Ok(23_456))),
             Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
-            Effect::Describe { local, spawn, .. } => {
-                return Some(Input::Described(local, Box::new(Ok(wish(spawn)))));
+            Effect::Describe { number, spawn, .. } => {
+                return Some(Input::Described(number, Box::new(Ok(wish(spawn)))));
             }
             Effect::PmiSend(local, bytes) => self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::Pmi(bytes)),
             Effect::Await(start) => {

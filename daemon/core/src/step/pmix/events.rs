@@ -1,0 +1,188 @@
+//! What clients are told without having asked at that moment: that a rank was lost, and what other processes report.
+
+use bytes::Bytes;
+use rsd_proto::pmix::{Codec, Event, Info, Proc, Range, Reader, Reply, Status, Writer, keys, rank};
+use rsd_proto::v1::{self as wire, name_call};
+
+use super::elsewhere::Asked;
+use super::{Awaited, Effect, Local, Step, To};
+
+/// The codec of events between steps.
+const BETWEEN: Codec = Codec::V41;
+
+/// The events that a client has asked for.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    /// How many times it has asked for all.
+    all: u32,
+    codes: Vec<i32>,
+}
+
+/// The most codes of a client.
+const CODES_MAX: usize = 4096;
+
+impl Wanted {
+    pub(super) fn add(&mut self, codes: &[i32]) {
+        if codes.is_empty() {
+            self.all += 1;
+        }
+        let room = CODES_MAX.saturating_sub(self.codes.len());
+        self.codes.extend(codes.iter().take(room));
+    }
+
+    pub(super) fn remove(&mut self, codes: &[i32]) {
+        if codes.is_empty() {
+            self.all = self.all.saturating_sub(1);
+        }
+        for code in codes {
+            if let Some(at) = self.codes.iter().position(|wanted| wanted == code) {
+                self.codes.swap_remove(at);
+            }
+        }
+    }
+
+    fn has(&self, status: Status) -> bool {
+        self.all > 0 || self.has_named(status)
+    }
+
+    /// Returns whether the client has asked for just this event.
+    fn has_named(&self, status: Status) -> bool {
+        self.codes.contains(&status.0)
+    }
+}
+
+impl Step {
+    /// Handles an event that a client reports.
+    pub(super) fn on_pmix_notify(
+        &mut self,
+        local: Local,
+        to: To,
+        status: i32,
+        range: u8,
+        infos: Vec<Info>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.send_pmix(to, &Reply::Done(Status::SUCCESS), out);
+        let event = Event { status: Status(status), source: self.proc_of(local), infos };
+        let own = self.launch.namespace.clone();
+        let custom = Info::find(&event.infos, keys::EVENT_CUSTOM_RANGE).and_then(|value| value.as_procs());
+        let receivers = match (Range::of(range), custom) {
+            (Range::Process, _) => return,
+            // What is meant for the resource manager ends here.
+            (Range::Manager, _) => return,
+            (Range::Local, _) => return self.deliver(&event, None, Some(to.client), out),
+            (Range::Custom, Some(procs)) => procs,
+            (Range::Custom | Range::Undefined | Range::Namespace, _) => vec![Proc::new(&own, rank::WILDCARD)],
+            (Range::Session | Range::Global, _) => Vec::new(),
+        };
+        self.deliver(&event, Some(&receivers), Some(to.client), out);
+        let only_here = self.map.nodes().len() == 1 && !receivers.is_empty();
+        if only_here && receivers.iter().all(|proc| proc.namespace == own) {
+            return;
+        }
+        let mut writer = Writer::new(BETWEEN);
+        writer.one(&event.source);
+        writer.sized_list(&event.infos);
+        let mut sorted = receivers;
+        sorted.sort_unstable();
+        let participants = sorted.chunk_by(|a, b| a.namespace == b.namespace).map(|of_job| {
+            let whole = of_job.iter().any(|proc| proc.rank == rank::WILDCARD);
+            let ranks =
+                of_job.iter().filter(|_| !whole).map(|proc| wire::RankRun { first: proc.rank, last: proc.rank });
+            wire::Participants { namespace: of_job[0].namespace.clone(), ranks: ranks.collect() }
+        });
+        let event = wire::Event {
+            namespace: own,
+            rank: self.ranks[local].rank,
+            status,
+            to: participants.collect(),
+            data: writer.finish().into(),
+        };
+        let ticket = self.pmix.ticket(Awaited::Head(Asked::Event));
+        self.ask_head_for(ticket, name_call::Op::Event(event), out);
+    }
+
+    /// Handles an event that came through the head. The step of its source has delivered it to its own clients already.
+    pub(in super::super) fn on_pmix_event(&mut self, event: wire::Event, out: &mut Vec<Effect>) {
+        let is_ours = event.namespace == self.launch.namespace && self.ranks.iter().any(|rank| rank.rank == event.rank);
+        let Some((source, infos)) = decode(&event.data).filter(|_| !is_ours) else { return };
+        let mine = event.to.iter().filter(|to| to.namespace == self.launch.namespace);
+        let receivers: Vec<Proc> = mine
+            .flat_map(|to| match to.ranks.is_empty() {
+                true => vec![Proc::new(&to.namespace, rank::WILDCARD)],
+                false => {
+                    let here = self.ranks.iter().map(|rank| rank.rank);
+                    let named = here.filter(|rank| to.ranks.iter().any(|run| (run.first..=run.last).contains(rank)));
+                    named.map(|rank| Proc::new(&to.namespace, rank)).collect()
+                }
+            })
+            .collect();
+        let all = event.to.is_empty();
+        let event = Event { status: Status(event.status), source, infos };
+        self.deliver(&event, (!all).then_some(&receivers[..]), None, out);
+    }
+
+    /// Tells the clients of this node that a rank has ended without finalize.
+    pub(super) fn tell_lost(&mut self, local: Local, out: &mut Vec<Effect>) {
+        let rank = &self.ranks[local];
+        if !rank.pmi.is_active() || !self.pmix.committed.contains_key(&local) && !self.pmix.serves(local) {
+            return;
+        }
+        let source = self.proc_of(local);
+        let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, rsd_proto::pmix::Value::Proc(source.clone()))];
+        let lost = Event { status: Status::LOST_CONNECTION, source: source.clone(), infos: infos.clone() };
+        self.deliver(&lost, None, None, out);
+        // What fault-tolerant MPI asks for by name.
+        let aborted = Event { status: Status::PROC_ABORTED, source, infos };
+        self.deliver_named(&aborted, out);
+    }
+
+    /// Sends an event to the clients that have asked for it, of these processes; None: all of this node.
+    fn deliver(&self, event: &Event, to: Option<&[Proc]>, except: Option<super::Client>, out: &mut Vec<Effect>) {
+        for (client, peer) in &self.pmix.clients {
+            let is_meant = to.is_none_or(|to| {
+                to.is_empty()
+                    || to.iter().any(|proc| {
+                        proc.namespace == self.launch.namespace
+                            && (proc.rank == rank::WILDCARD || proc.rank == self.ranks[peer.local].rank)
+                    })
+            });
+            if is_meant && Some(*client) != except && peer.wanted.has(event.status) {
+                out.push(Effect::PmixSend(*client, message(event, peer.codec)));
+            }
+        }
+    }
+
+    fn deliver_named(&self, event: &Event, out: &mut Vec<Effect>) {
+        for (client, peer) in self.pmix.clients.iter().filter(|(_, peer)| peer.wanted.has_named(event.status)) {
+            out.push(Effect::PmixSend(*client, message(event, peer.codec)));
+        }
+    }
+}
+
+fn message(event: &Event, codec: Codec) -> Bytes {
+    rsd_proto::pmix::Message { tag: 0, payload: event.encode(codec).into() }.encode().into()
+}
+
+fn decode(data: &Bytes) -> Option<(Proc, Vec<Info>)> {
+    let mut reader = Reader::new(BETWEEN, data);
+    Some((reader.one().ok()?, reader.sized_list().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_the_events_that_it_has_asked_for() {
+        let mut wanted = Wanted::default();
+        assert!(!wanted.has(Status(-61)));
+        wanted.add(&[-7]);
+        assert!(wanted.has(Status(-7)) && !wanted.has(Status(-61)));
+        wanted.add(&[]);
+        assert!(wanted.has(Status(-61)) && !wanted.has_named(Status(-61)));
+        wanted.remove(&[]);
+        wanted.remove(&[-7]);
+        assert!(!wanted.has(Status(-7)));
+    }
+}

@@ -1,0 +1,6 @@
+//! PMIx clients against steps, without I/O: each test plays the clients, the daemon and the clock.
+
+mod bench;
+mod collectives;
+mod elsewhere;
+mod values;

@@ -1,0 +1,266 @@
+//! The port of the step's PMIx server, and its connections.
+//!
+//! PMIx has no authentication of its own that deserves the name: a client says which process it is. So the port is on loopback, the kernel
+//! must say that the peer belongs to the job's user, and the first message must name the job, whose namespace other users cannot know.
+//! A first message is bounded in bytes, time and number. A connection that breaks the protocol is closed alone.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use nix::sched::sched_getaffinity;
+use nix::sys::socket::{Shutdown, shutdown};
+use nix::unistd::{Pid, geteuid};
+use rsd_config::ports::PortRange;
+use rsd_core::step::{Client, Input};
+use rsd_proto::pmix::environment::Server;
+use rsd_proto::pmix::{HELLO_MAX, Hello};
+use rsd_proto::transport::loopback::loopback_peer_uid;
+use rsd_proto::v1::LaunchBody;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tracing::{debug, warn};
+
+use super::Event;
+use crate::network;
+
+/// How long a peer may take to send its first message.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+/// The most connections that have not yet sent it.
+const HELLOS_MAX: usize = 256;
+/// The most connections of a rank, on average.
+const CLIENTS_PER_RANK: usize = 16;
+/// The most unread bytes of answers; a client that exceeds this has broken the protocol. The description of a large job is one answer.
+const BACKLOG_BYTES: usize = 256 << 20;
+/// The pause after a failure to accept, which usually means that no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(50);
+const READ_BYTES: usize = 16 << 10;
+
+/// A peer has sent its first message.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    stream: TcpStream,
+    pub(super) hello: Hello,
+    /// The bytes that it has sent after that message.
+    pub(super) rest: Bytes,
+}
+
+/// The port and its clients.
+#[derive(Debug)]
+pub(super) struct PmixPort {
+    clients: HashMap<Client, Connection>,
+    /// The number of the last client.
+    last: Client,
+    most: usize,
+    /// For the files of ranks; it exists once there was a client.
+    directory: PathBuf,
+    has_directory: bool,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: Rc<TcpStream>,
+    backlog: mpsc::UnboundedSender<Bytes>,
+    backlog_bytes: Rc<Cell<usize>>,
+    is_closed: Rc<Cell<bool>>,
+}
+
+impl PmixPort {
+    /// Listens. Returns also where, for the core.
+    pub(super) fn listen(
+        ports: PortRange,
+        launch: &LaunchBody,
+        ranks: u32,
+        node: u32,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> std::io::Result<(PmixPort, Server)> {
+        let listener = network::in_range(ports, |port| network::listen((Ipv4Addr::LOCALHOST, port).into()))?;
+        let port = listener.local_addr()?.port();
+        tokio::task::spawn_local(accept(listener, events.clone()));
+        let directory = temporary(launch).join(format!("{}.{node}", launch.namespace));
+        let most = 64 + CLIENTS_PER_RANK * ranks as usize;
+        // A path that is not UTF-8 cannot be described to clients, which then choose one of their own.
+        let server = Server { port, directory: directory.to_str().unwrap_or_default().to_owned(), cores: cores() };
+        let (clients, has_directory) = (HashMap::new(), false);
+        Ok((PmixPort { clients, last: 0, most, directory, has_directory, events }, server))
+    }
+
+    /// Serves a peer, under the number that is returned. None: there are too many.
+    pub(super) fn serve(&mut self, stream: TcpStream) -> Option<Client> {
+        self.clients.retain(|_, connection| !connection.is_closed.get());
+        if self.clients.len() >= self.most {
+            warn!("dropped a PMIx connection: the job's ranks have {} already", self.most);
+            return None;
+        }
+        self.make_directory();
+        self.last += 1;
+        let client = self.last;
+        let stream = Rc::new(stream);
+        let is_closed = Rc::new(Cell::new(false));
+        tokio::task::spawn_local(read(client, Rc::clone(&stream), Rc::clone(&is_closed), self.events.clone()));
+        let (backlog, late) = mpsc::unbounded_channel();
+        let backlog_bytes = Rc::new(Cell::new(0));
+        tokio::task::spawn_local(write(Rc::clone(&stream), late, Rc::clone(&backlog_bytes)));
+        self.clients.insert(client, Connection { stream, backlog, backlog_bytes, is_closed });
+        Some(client)
+    }
+
+    pub(super) fn send(&mut self, client: Client, bytes: &Bytes) {
+        let Some(connection) = self.clients.get(&client) else { return };
+        let waiting = connection.backlog_bytes.get();
+        let sent = if waiting > 0 { 0 } else { connection.stream.try_write(bytes).unwrap_or(0) };
+        let waiting = waiting + bytes.len() - sent;
+        if waiting > BACKLOG_BYTES {
+            return self.close(client);
+        }
+        if sent < bytes.len() {
+            connection.backlog_bytes.set(waiting);
+            // The writing task ends only with the socket.
+            let _ = connection.backlog.send(bytes.slice(sent..));
+        }
+    }
+
+    /// Closes a connection. What was sent before still arrives; the reading task sees the end and reports it.
+    pub(super) fn close(&mut self, client: Client) {
+        if let Some(connection) = self.clients.remove(&client) {
+            let _ = shutdown(connection.stream.as_raw_fd(), Shutdown::Both);
+        }
+    }
+
+    fn make_directory(&mut self) {
+        if self.has_directory || self.directory.to_str().is_none() {
+            return;
+        }
+        // If another program has taken the name, which it could only guess, the ranks make do without.
+        match std::fs::DirBuilder::new().mode(0o700).create(&self.directory) {
+            Ok(()) => self.has_directory = true,
+            Err(error) => debug!(%error, directory = %self.directory.display(), "no directory for the ranks' files"),
+        }
+    }
+}
+
+impl Drop for PmixPort {
+    fn drop(&mut self) {
+        if self.has_directory
+            && let Err(error) = std::fs::remove_dir_all(&self.directory)
+        {
+            debug!(%error, directory = %self.directory.display(), "cannot remove the ranks' files");
+        }
+    }
+}
+
+/// Returns the directory for temporary files in which the job's ranks would look, if it exists here.
+fn temporary(launch: &LaunchBody) -> PathBuf {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let env = launch.spec.as_ref().map_or(&[][..], |spec| &spec.env);
+    let named = env.iter().find(|var| var.name == b"TMPDIR"[..]).map(|var| Path::new(OsStr::from_bytes(&var.value)));
+    match named.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+        Some(dir) => dir.to_owned(),
+        None => PathBuf::from("/tmp"),
+    }
+}
+
+/// Returns how many cpus this process may use.
+fn cores() -> u32 {
+    let set = sched_getaffinity(Pid::from_raw(0));
+    let count =
+        set.map_or(1, |set| (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).count());
+    u32::try_from(count).unwrap_or(1)
+}
+
+async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
+    let user = geteuid().as_raw();
+    let room = Rc::new(Semaphore::new(HELLOS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = events.closed() => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let uid = stream.local_addr().ok().and_then(|local| loopback_peer_uid(local, peer));
+        if uid != Some(user) {
+            debug!(%peer, uid, "dropped a PMIx connection of another user");
+            continue;
+        }
+        let (events, room) = (events.clone(), Rc::clone(&room));
+        tokio::task::spawn_local(async move {
+            // The semaphore is never closed.
+            let Ok(_permit) = room.acquire().await else { return };
+            match tokio::time::timeout(HELLO_DEADLINE, first_message(stream)).await {
+                Ok(Some(arrival)) => drop(events.send(Event::PmixArrival(arrival))),
+                Ok(None) | Err(_) => debug!(%peer, "dropped a PMIx connection without a valid first message"),
+            }
+        });
+    }
+}
+
+async fn first_message(mut stream: TcpStream) -> Option<Arrival> {
+    let mut bytes = BytesMut::new();
+    loop {
+        match Hello::decode(&bytes) {
+            Ok(Some((hello, length))) => {
+                stream.set_nodelay(true).ok()?;
+                let rest = bytes.split_off(length).freeze();
+                return Some(Arrival { stream, hello, rest });
+            }
+            Ok(None) if bytes.len() > 2 * HELLO_MAX => return None,
+            Ok(None) => {}
+            Err(error) => {
+                debug!(%error, "invalid first message of a PMIx client");
+                return None;
+            }
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+impl Arrival {
+    /// Returns the connection and what was read from it.
+    pub(super) fn take(self) -> (TcpStream, Hello, Bytes) {
+        (self.stream, self.hello, self.rest)
+    }
+}
+
+async fn read(client: Client, stream: Rc<TcpStream>, is_closed: Rc<Cell<bool>>, events: mpsc::UnboundedSender<Event>) {
+    while stream.readable().await.is_ok() {
+        let mut buffer = BytesMut::with_capacity(READ_BYTES);
+        match stream.try_read_buf(&mut buffer) {
+            Ok(0) => break,
+            Ok(_) => drop(events.send(Event::Input(Input::Pmix(client, buffer.freeze())))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+    }
+    is_closed.set(true);
+    let _ = events.send(Event::Input(Input::PmixClosed(client)));
+}
+
+async fn write(stream: Rc<TcpStream>, mut late: mpsc::UnboundedReceiver<Bytes>, left: Rc<Cell<usize>>) {
+    while let Some(mut bytes) = late.recv().await {
+        while !bytes.is_empty() && stream.writable().await.is_ok() {
+            match stream.try_write(&bytes) {
+                Ok(n) => {
+                    left.set(left.get() - n);
+                    bytes = bytes.slice(n..);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
