@@ -2,6 +2,7 @@
 //!
 //! Every test starts its own daemons and fails if it leaves anything behind ([`rsd_tests::Dvm`]).
 
+mod applications;
 mod daemons;
 mod deleted;
 mod descriptors;
@@ -20,6 +21,7 @@ mod listening;
 mod load;
 mod maintenance;
 mod manual;
+mod matrix;
 mod mpi;
 mod newcomers;
 mod output;
@@ -27,6 +29,7 @@ mod placement;
 mod places;
 mod plan;
 mod pmi;
+mod pmix;
 mod ports;
 mod restart;
 mod slurm;

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 19] = [
+const PACKAGES: [Package; 20] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -36,6 +36,7 @@ const PACKAGES: [Package; 19] = [
     Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
     Package { name: "openmpi-bin", there: || runs("mpirun.openmpi", &["--version"]) },
     Package { name: "libopenmpi-dev", there: || runs("mpicc.openmpi", &["--showme"]) },
+    Package { name: "netpipe-openmpi", there: || runs("sh", &["-c", "command -v NPopenmpi"]) },
     Package { name: "libpmix-dev", there: || runs("pkg-config", &["--exists", "pmix"]) },
 ];
 
