@@ -23,6 +23,7 @@ mod maintenance;
 mod manual;
 mod matrix;
 mod mpi;
+mod mpiexec;
 mod newcomers;
 mod output;
 mod placement;

@@ -348,3 +348,8 @@ mod tests {
         assert_eq!(exit(&lost), "rank 3: its step process was killed");
     }
 }
+
+/// A job that accepts fewer ranks than it requests starts with fewer.
+pub(crate) fn fewer_ranks(ranks: u32) -> String {
+    format!("starting {ranks} ranks, the most acceptable ones that fit now")
+}

@@ -40,7 +40,11 @@ impl Step {
             Asked::GetMaxes => Line::maxes(),
             Asked::GetAppnum => Line::Appnum(Some(self.ranks[local].app as u32)),
             Asked::GetMyKvsname => Line::MyKvsname(self.launch.namespace.clone().into_bytes()),
-            Asked::GetUniverseSize => Line::UniverseSize(i64::from(self.launch.universe_size)),
+            Asked::GetUniverseSize => Line::UniverseSize(match self.launch.universe_size {
+                // Unlimited. PMI has a word for "unknown" only, and libraries then set no attribute.
+                0 => -1,
+                size => size.into(),
+            }),
             Asked::Put { key, value, .. } => {
                 return pass_on(self, Verb::Put, Request::Put { key: key.into(), value: value.into() });
             }
