@@ -25,6 +25,7 @@ mod matrix;
 mod mpi;
 mod mpiexec;
 mod newcomers;
+mod openmpi;
 mod output;
 mod placement;
 mod places;

@@ -54,7 +54,7 @@ pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
-pub use pmix::Client;
+pub use pmix::{Client, Removal, Removed};
 pub use programs::Linked;
 pub use start::RankStart;
 
@@ -168,6 +168,8 @@ pub enum Effect {
     PmiClose(Local),
     /// Write to a PMIx client's connection.
     PmixSend(Client, Bytes),
+    /// Remove files of ranks that have ended; what is not there, or not the user's, is left alone.
+    Remove(Vec<Removal>),
     /// Close a PMIx client's connection after what was written. Its end need not be reported.
     PmixClose(Client),
     /// Write to a rank's standard input.
