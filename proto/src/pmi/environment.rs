@@ -15,12 +15,13 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
     "PRTE_LAUNCHED",
     "RSD_CPUS",
+    "RSD_DIAL_OUT",
     "RSD_DVM",
     "RSD_EPOCH",
     "RSD_EXPORTED",

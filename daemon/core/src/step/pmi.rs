@@ -93,6 +93,9 @@ impl Step {
             }
             Request::Get { key, .. } if key == losses::KEY.as_bytes() => return self.on_losses_wanted(local, out),
             Request::Get { key, .. } if key == mapping::KEY.as_bytes() => return self.on_mapping_wanted(local, out),
+            Request::Get { key, .. } if let Some(first) = listening::dial_out_from(&key) => {
+                Reply::GetResult(self.dial_out(first).map(String::into_bytes))
+            }
             Request::Get { key, .. } => match listening::rank_of(&key) {
                 Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
                 Some(_) | None => match self.lookup(&key) {
