@@ -8,6 +8,10 @@ mount --make-rprivate /
 # A checkout in one of the directories that are hidden must stay visible.
 kept=
 for keep in $KEEP; do
+    # One in another stays visible with that one.
+    for outer in $kept; do
+        case $keep in "$outer"/*) continue 2 ;; esac
+    done
     case $keep in /tmp/* | /run/* | /var/lib/*) kept="$kept $keep" ;; esac
 done
 stage=$(mktemp -d)
