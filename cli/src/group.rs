@@ -9,7 +9,7 @@ mod view;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use nix::unistd::getppid;
+use nix::unistd::{geteuid, getppid};
 use rsd_proto::join::Join;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::transport::exit;
@@ -147,7 +147,7 @@ fn list(groups: &[GroupInfo], as_json: bool) -> Result<u8, Failure> {
     } else if groups.is_empty() {
         say("no groups");
     } else {
-        out(&view::table(groups))?;
+        out(&view::table(groups, geteuid().as_raw()))?;
     }
     Ok(0)
 }

@@ -65,7 +65,8 @@ pub(crate) async fn watch(mut client: Client, job: u64, told: Vec<String>) {
 fn is_long(wait: &Wait) -> bool {
     let concerns = match &wait.what {
         Some(What::Queue(_) | What::Launch(_) | What::Fence(_) | What::Node(_)) => true,
-        Some(What::End(_) | What::Group(_) | What::KvFence(_) | What::KvGet(_) | What::Drain(_)) | None => false,
+        Some(What::End(_) | What::Group(_) | What::KvFence(_) | What::KvGet(_) | What::Drain(_)) => false,
+        Some(What::Shutdown(_) | What::Stop(_)) | None => false,
     };
     concerns && Duration::from_millis(wait.waiting_ms) >= LONG
 }
@@ -81,6 +82,8 @@ fn described(wait: &Wait) -> Value {
         Some(What::KvGet(key)) => ("kv-get", json!(String::from_utf8_lossy(key))),
         Some(What::Node(name)) => ("node", json!(name)),
         Some(What::Drain(name)) => ("drain", json!(name)),
+        Some(What::Shutdown(_)) => ("shutdown", Value::Null),
+        Some(What::Stop(name)) => ("stop", json!(name)),
         None => ("unknown", Value::Null),
     };
     let reason = match &wait.what {
@@ -109,6 +112,7 @@ fn described(wait: &Wait) -> Value {
         "missing": wait.missing.iter().map(missing).collect::<Vec<_>>(),
         "silent": wait.silent.iter().map(silent).collect::<Vec<_>>(),
         "jobs": wait.jobs,
+        "nodes": wait.nodes,
         "reason": reason,
         "waiting_ms": wait.waiting_ms,
         "left_ms": wait.left_ms,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rsd_tests::{Dvm, Mpi, Options, eventually};
+use rsd_tests::{Dvm, Mpi, Options, built, eventually};
 use serde_json::Value;
 
 /// Returns the only wait of the DVM as soon as it is of this kind and this many have arrived.
@@ -64,6 +64,28 @@ fn a_stopped_daemon_is_named_with_its_ranks() {
     assert_eq!(texts[1..], ["node node1: its daemon does not answer"]);
     dvm.file("gate", "");
     assert_eq!(job.end().err(), "", "--quiet");
+}
+
+#[test]
+fn a_shutdown_names_the_jobs_and_nodes_that_it_waits_for() {
+    let dvm = Dvm::start_with(Options { nodes: 2, slots: 1, args: Vec::new() });
+    let job = dvm.rsctl(["run", "-n", "2", "sh", "-c", "echo begun; exec sleep 600"]).start();
+    job.until_stdout(|out| (out.lines().count() == 2).then_some(()));
+    // It cannot end its rank.
+    dvm.signal(1, Signal::SIGSTOP);
+    let stop = dvm.call(built::rsd()).args(["stop", "--force", "--dvm", "node0"]).start();
+    let wait = eventually("the shutdown waits for node1 only", Duration::from_secs(20), || {
+        let waits = dvm.json("waits")["waits"].clone();
+        let wait = waits.as_array()?.iter().find(|wait| wait["kind"] == "shutdown")?.clone();
+        (wait["nodes"] == serde_json::json!(["node1"])).then_some(wait)
+    });
+    assert_eq!(wait["text"], "shutdown: job 1 has not ended on node1");
+    assert_eq!((&wait["jobs"], &wait["want"], &wait["job"]), (&serde_json::json!([1]), &1.into(), &Value::Null));
+    let (waiting, left) = (wait["waiting_ms"].as_u64().unwrap(), wait["left_ms"].as_u64().unwrap());
+    assert!((4990..=5000).contains(&(waiting + left)) && left > 0, "{wait}");
+    dvm.signal(1, Signal::SIGCONT);
+    stop.end().ok();
+    job.end();
 }
 
 #[test]

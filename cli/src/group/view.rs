@@ -28,7 +28,8 @@ fn epochs(info: &GroupInfo) -> String {
     if epochs.is_empty() { "-".to_owned() } else { epochs.join(", ") }
 }
 
-pub(super) fn table(groups: &[GroupInfo]) -> String {
+/// Returns the groups as a table. It names their owners if one of them is another user's.
+pub(super) fn table(groups: &[GroupInfo], own_uid: u32) -> String {
     let columns = [
         ("GROUP", Align::Left),
         ("STATE", Align::Left),
@@ -51,7 +52,15 @@ pub(super) fn table(groups: &[GroupInfo]) -> String {
             ]
         })
         .collect();
-    print::table(columns, &rows)
+    if groups.iter().all(|info| info.owner_uid == own_uid) {
+        return print::table(columns, &rows);
+    }
+    let [group, a, b, c, d, e] = columns;
+    let owned = rows
+        .into_iter()
+        .zip(groups)
+        .map(|([group, a, b, c, d, e], info)| [group, format!("uid {}", info.owner_uid), a, b, c, d, e]);
+    print::table([group, ("OWNER", Align::Left), a, b, c, d, e], &owned.collect::<Vec<_>>())
 }
 
 pub(super) fn description(info: &GroupInfo) -> String {
@@ -124,4 +133,30 @@ pub(super) fn json(info: &GroupInfo) -> Value {
         "epochs": live.collect::<Vec<_>>(),
         "last": last,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_shown_only_if_one_is_another_user() {
+        let group = |name: &str, owner_uid| GroupInfo {
+            rules: Some(GroupRules { name: name.into(), min: 2, max: 4, ..GroupRules::default() }),
+            owner_uid,
+            epoch: 1,
+            ..GroupInfo::default()
+        };
+        let groups = [group("actors", 1000), group("actors", 1001)];
+        assert_eq!(
+            table(&groups[..1], 1000),
+            "GROUP   STATE  SIZE  WAITING  NEXT EPOCH  EPOCHS\nactors  empty   2-4        0           1  -\n"
+        );
+        assert_eq!(
+            table(&groups, 1000),
+            "GROUP   OWNER     STATE  SIZE  WAITING  NEXT EPOCH  EPOCHS\n\
+             actors  uid 1000  empty   2-4        0           1  -\n\
+             actors  uid 1001  empty   2-4        0           1  -\n"
+        );
+    }
 }

@@ -27,17 +27,40 @@ pub(crate) fn text(wait: &Wait) -> String {
         Some(What::Node(name)) if wait.left_ms.is_some() => format!("node {name}: its link is cut"),
         Some(What::Node(name)) => format!("node {name}: its daemon does not answer"),
         Some(What::Drain(name)) => {
-            let jobs: Vec<String> = wait.jobs.iter().map(u64::to_string).collect();
-            let of = if jobs.is_empty() {
-                String::new()
-            } else {
-                format!(" of {} {}", plural(jobs.len() as u32, "job"), jobs.join(", "))
+            let of = match names_of_jobs(wait) {
+                names if names.is_empty() => String::new(),
+                names => format!(" of {names}"),
             };
             let verb = if *want == 1 { "runs" } else { "run" };
             format!("drain of node {name}: {want} {}{of} still {verb} there", plural(*want, "rank"))
         }
+        Some(What::Shutdown(_)) => format!("shutdown: {}", unended(wait)),
+        Some(What::Stop(name)) => format!("stop of node {name}: {}", unended(wait)),
         None => format!("job {job} waits for something that this version of rsctl does not know"),
     }
+}
+
+/// Returns `jobs 4, 7`; empty if the user may see none of them.
+fn names_of_jobs(wait: &Wait) -> String {
+    let jobs: Vec<String> = wait.jobs.iter().map(u64::to_string).collect();
+    match jobs.is_empty() {
+        true => String::new(),
+        false => format!("{} {}", plural(wait.jobs.len() as u32, "job"), jobs.join(", ")),
+    }
+}
+
+/// Returns `jobs 4, 7 have not ended on node1, node2`. Names all jobs, or only their number.
+fn unended(wait: &Wait) -> String {
+    let whole = wait.jobs.len() == wait.want as usize && wait.jobs.len() <= NAMED;
+    let jobs = if whole { names_of_jobs(wait) } else { format!("{} {}", wait.want, plural(wait.want, "job")) };
+    let verb = if wait.want == 1 { "has" } else { "have" };
+    let rest = wait.nodes.len().saturating_sub(NAMED);
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let at = match &wait.nodes[..] {
+        [] => String::new(),
+        nodes => format!(" on {}{more}", nodes[..nodes.len().min(NAMED)].join(", ")),
+    };
+    format!("{jobs} {verb} not ended{at}")
 }
 
 /// Returns how long the wait has lasted, and when it ends: `; for 42 s, at most 18 s more`.
@@ -175,6 +198,14 @@ mod tests {
         assert_eq!(text(&drain), "drain of node n3: 3 ranks of jobs 4, 7 still run there");
         let of_others = Wait { want: 1, ..wait(What::Drain("n3".into())) };
         assert_eq!(text(&of_others), "drain of node n3: 1 rank still runs there");
+        let names = |count: usize| (1..=count).map(|node| format!("n{node}")).collect::<Vec<_>>();
+        let shutdown = Wait { jobs: vec![4, 7], want: 2, nodes: names(2), ..wait(What::Shutdown(true)) };
+        assert_eq!(text(&shutdown), "shutdown: jobs 4, 7 have not ended on n1, n2");
+        let stop = Wait { jobs: vec![4], want: 2, nodes: names(9), ..wait(What::Stop("n3".into())) };
+        let shown = "n1, n2, n3, n4, n5, n6, n7, n8 and 1 more";
+        assert_eq!(text(&stop), format!("stop of node n3: 2 jobs have not ended on {shown}"));
+        let of_another = Wait { want: 1, ..wait(What::Shutdown(true)) };
+        assert_eq!(text(&of_another), "shutdown: 1 job has not ended");
         assert_eq!(times(&wait(What::Node("n3".into()))), "; for 5.2s, at most 0.8s more");
         assert_eq!(times(&Wait::default()), "");
     }

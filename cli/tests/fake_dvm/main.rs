@@ -30,19 +30,22 @@ fn groups_are_shown_with_their_waiting_members() {
         "GROUP   STATE    SIZE  WAITING  NEXT EPOCH  EPOCHS\nactors  filling     3        2           2  1 (job 7)\n";
     assert_eq!((listed.code, listed.text()), (Some(0), table));
     let shown = stage.output(&["group", "show", "actors"]);
-    let expected = "\
+    let uid = nix::unistd::geteuid();
+    let expected = format!(
+        "\
 group    actors
 state    filling
 size     3
-owner    uid 1000, mode 600
+owner    uid {uid}, mode 600
 created  by its first member
 timeout  1m00s
 next     epoch 2: 2 waiting, 1 missing
 epochs   1 (job 7)
-  n0 pid 11 (uid 1000) has waited 8.0s
-  n0 pid 12 (uid 1000) has waited 8.0s, requests rank 0
-";
-    assert_eq!((shown.code, shown.text()), (Some(0), expected));
+  n0 pid 11 (uid {uid}) has waited 8.0s
+  n0 pid 12 (uid {uid}) has waited 8.0s, requests rank 0
+"
+    );
+    assert_eq!((shown.code, shown.text()), (Some(0), expected.as_str()));
     let json = stage.output(&["group", "close", "actors", "--json"]);
     let json: serde_json::Value = serde_json::from_str(json.text()).unwrap();
     assert_eq!((&json["state"], &json["waiting"][1]["pid"]), (&"closed".into(), &12.into()));

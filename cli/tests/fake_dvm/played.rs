@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use rsd_proto::services::dvm_server::{Dvm, DvmServer};
 use rsd_proto::transport::{self, Admission, Services, Shares, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Output as OutputEvent, Submitted};
@@ -257,13 +258,13 @@ fn group(name: String) -> GroupInfo {
         node_name: "n0".into(),
         pid,
         rank,
-        uid: 1000,
+        uid: geteuid().as_raw(),
         waiting_ms: 8000,
         ..WaitingMember::default()
     };
     GroupInfo {
         rules: Some(rules),
-        owner_uid: 1000,
+        owner_uid: geteuid().as_raw(),
         epoch: 2,
         waiting: vec![member(11, None), member(12, Some(0))],
         epochs: vec![LiveEpoch { epoch: 1, job: 7, size: 3 }],

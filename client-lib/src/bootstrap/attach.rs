@@ -30,6 +30,8 @@ pub struct Env {
     pub listener: Option<String>,
     /// `RSD_PMI_NAMESPACE`: the job's name, from rsd.
     pub namespace: Option<String>,
+    /// `RSD_DIAL_OUT`: whether ranks of the job cannot be dialled from other machines, from rsd.
+    pub dial_out: bool,
     /// `RSD_NODE_ADDRESS`: the address at which other nodes reach this one, from rsd.
     pub address: Option<String>,
 }
@@ -67,6 +69,7 @@ impl Env {
             id: var("PMI_ID"),
             listener: var(listening::LISTEN_FD),
             namespace: var(listening::NAMESPACE),
+            dial_out: var(listening::DIAL_OUT).is_some(),
             address: var("RSD_NODE_ADDRESS"),
         }
     }

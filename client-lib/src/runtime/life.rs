@@ -27,13 +27,16 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
             return Err(MpiError::other(text));
         }
     }
-    enter(runtime, &mut state)?;
+    let is_first = enter(runtime, &mut state)?;
     start::add_predefined(&mut state);
     if let Some(world) = &mut state.world {
         (world.thread_level, world.main_thread) = (level, std::thread::current().id());
     }
     runtime.phase.store(Phase::Running as u8, Ordering::Release);
     runtime.lock.set_alone(is_alone(&state));
+    if is_first {
+        start::reach_out(&mut state, true)?;
+    }
     spawn::join_parent(&mut state)?;
     Ok(level)
 }
@@ -50,7 +53,10 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
 /// `MPI_Session_init`.
 pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHandle> {
     let mut state = runtime.lock();
-    enter(runtime, &mut state)?;
+    if enter(runtime, &mut state)? {
+        // MPI_Session_init is local: it waits for no other rank.
+        start::reach_out(&mut state, false)?;
+    }
     let errhandler = session.errhandler;
     let handle = state.sessions.add(session)?;
     state.errhandlers.used(errhandler);
@@ -81,13 +87,14 @@ fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
     engine.take_undelivered(|peer| !comms.names.is_foreign(peer)).map_or(Ok(()), Err)
 }
 
-/// Opens the library, unless it is open.
-fn enter(runtime: &Runtime, state: &mut State) -> MpiResult {
-    if state.world.is_none() {
+/// Opens the library, unless it is open; returns whether it was not.
+fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
+    let is_first = state.world.is_none();
+    if is_first {
         start::open(state)?;
         runtime.open.store(true, Ordering::Release);
     }
-    Ok(())
+    Ok(is_first)
 }
 
 /// Closes the library if it has no user any more.

@@ -6,6 +6,7 @@
 //! contact. Under other launchers they publish their addresses with one put and one fence.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rsd_proto::pmi::{listening, losses, mapping};
 
@@ -29,6 +30,10 @@ const SELF_CONTEXT: u32 = 2;
 pub const GROUPS_CONTEXT: u32 = 4;
 /// The first context of communicators made later.
 pub const FIRST_CONTEXT: u32 = 6;
+
+/// A rank that only dials out waits so long for the others' systems to accept its connections. This includes one repetition of a
+/// lost packet; a connection that takes longer is made during later calls.
+const REACH: Duration = Duration::from_secs(2);
 
 /// Opens the library: finds out which process this is, and creates the transports to the others.
 pub(super) fn open(state: &mut State) -> MpiResult {
@@ -80,10 +85,31 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     Ok(())
 }
 
+/// In a job with ranks that cannot be dialled from other machines: these dial all ranks on other nodes now. If all ranks take part
+/// (`together`), each returns when the connections to it have arrived, so it can tell a rank that cannot reach it from one that has
+/// not begun yet. Cost: 2 (N-1) messages between N nodes for the fence, and what [`Routes::is_reaching`] says.
+pub(super) fn reach_out(state: &mut Guard<'_>, together: bool) -> MpiResult {
+    if !state.engine.transport().has_dial_out() {
+        return Ok(());
+    }
+    let until = Instant::now() + REACH;
+    state.wait_or(
+        |state| (!state.engine.transport_mut().is_reaching()).then_some(()),
+        |_| (Instant::now() >= until).then_some(()),
+    );
+    match state.world.as_mut().and_then(|world| world.pmi.as_mut()) {
+        Some(pmi) if together => {
+            let failed = |error: BootstrapError| MpiError::other(error.describe("wait for ranks that only dial out"));
+            pmi.fence().map_err(failed)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Closes the library: says farewell to the peers and leaves the job. Of the user's objects only those remain that
 /// belong to no communicator: datatypes, operations, keys, error handlers, infos.
 pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
-    state.wait(|state| state.engine.quiet().then_some(()));
+    state.wait(|state| (state.engine.quiet() && state.engine.transport().is_settled()).then_some(()));
     let connected = state.engine.transport().connected();
     state.engine.say_bye(&connected);
     state.wait(|state| (state.engine.quiet() && state.engine.byes_missing() == 0).then_some(()));
@@ -189,10 +215,18 @@ fn routes(
 ) -> MpiResult<(Routes, Source)> {
     let advertised = env.address.as_ref().and_then(|text| text.parse().ok());
     let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok((Routes::alone(advertised), Source::default())) };
-    let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, env, pmi)? } else { None };
+    let (prepared, dial_out) = match needs_connections(nodes, rank, settings) {
+        true => {
+            let prepared = prepared(settings, env, pmi)?;
+            // Other launchers tell no address. If the variable is left over from an outer job of rsd, they do not know the key.
+            let may_be = if prepared.is_some() { env.dial_out } else { env.address.is_some() };
+            (prepared, if may_be { dial_out(pmi)? } else { Vec::new() })
+        }
+        false => (None, Vec::new()),
+    };
     let source = if prepared.is_some() { Source::Launcher } else { Source::Ranks };
     let name = ProcessName::new(job, rank);
-    let opened = Routes::new(Neighbourhood { name, nodes, settings, advertised, prepared });
+    let opened = Routes::new(Neighbourhood { name, nodes, settings, advertised, dial_out, prepared });
     let opened = opened.and_then(|routes| routes.wake_by(pmi.fd()).map(|()| routes));
     let mut routes = opened
         .map_err(|error| MpiError::other(format!("cannot set up communication with the other processes: {error}")))?;
@@ -222,6 +256,23 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
     let secret =
         listening::secret(&secret).ok_or_else(|| MpiError::other("the launcher's secret for the job is invalid"))?;
     Ok(Some(Prepared { secret, listener: env.take_listener().map_err(failed)? }))
+}
+
+/// Returns inclusive ranges of the ranks that ranks on other machines cannot dial. Cost: one request to this node's part of rsd; in
+/// jobs with such ranks one more for each 32 ranges.
+fn dial_out(pmi: &mut Pmi) -> MpiResult<Vec<(u32, u32)>> {
+    let failed = |error: BootstrapError| MpiError::other(error.describe("ask which ranks only dial out"));
+    let mut ranks: Vec<(u32, u32)> = Vec::new();
+    let mut next = Some(0);
+    while let Some(first) = next
+        && let Some(text) = pmi.get(&listening::dial_out_key(first)).map_err(failed)?
+    {
+        let more = losses::parse(&text).filter(|more| more.iter().all(|range| range.0 >= first));
+        ranks
+            .extend(more.ok_or_else(|| MpiError::other("the launcher's list of ranks that only dial out is invalid"))?);
+        next = ranks.iter().map(|range| range.1).max().and_then(|last| last.checked_add(1));
+    }
+    Ok(ranks)
 }
 
 /// Publishes this process's listening address and, from rank 0, the secret. One fence.

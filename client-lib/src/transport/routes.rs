@@ -32,6 +32,8 @@ pub struct Neighbourhood<'a> {
     pub settings: &'a Settings,
     /// The address of this node that the launcher advertises: its daemon uses it to reach other nodes.
     pub advertised: Option<IpAddr>,
+    /// Inclusive ranges of the ranks that ranks on other machines cannot dial.
+    pub dial_out: Vec<(u32, u32)>,
     /// The sockets and secret that the launcher has prepared for connections with other nodes; otherwise this process prepares
     /// them.
     pub prepared: Option<Prepared>,
@@ -86,7 +88,7 @@ impl Routes {
 
     /// Creates the transports to all ranks of a world; none is connected yet.
     pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
-        let Neighbourhood { name, nodes, settings, advertised, prepared } = neighbourhood;
+        let Neighbourhood { name, nodes, settings, advertised, dial_out, prepared } = neighbourhood;
         let routes = routes(nodes, name.rank, settings);
         let mut routes = Self { routes, ..Self::alone(advertised) };
         if routes.routes.contains(&Route::Tcp) {
@@ -133,6 +135,9 @@ impl Routes {
                 (Route::Own | Route::Shm | Route::Tcp, _, _) => {}
             }
         }
+        if let Some(tcp) = &mut routes.tcp {
+            tcp.set_dial_out(&dial_out);
+        }
         Ok(routes)
     }
 
@@ -167,6 +172,21 @@ impl Routes {
         if let Some(tcp) = &mut self.tcp {
             tcp.locate(peer, address);
         }
+    }
+
+    /// Whether some ranks of this job cannot be dialled from other machines.
+    pub fn has_dial_out(&self) -> bool {
+        self.tcp.as_ref().is_some_and(Tcp::has_dial_out)
+    }
+
+    /// If this process is one of them: dials all ranks on other nodes, and returns whether this is still going on.
+    pub fn is_reaching(&mut self) -> bool {
+        self.tcp.as_mut().is_some_and(Tcp::is_reaching)
+    }
+
+    /// Whether no peer would lose this process if it ended now, after the farewells.
+    pub fn is_settled(&self) -> bool {
+        self.tcp.as_ref().is_none_or(Tcp::is_settled)
     }
 
     /// The peers with a connection.

@@ -9,6 +9,9 @@
 //! asking whether there is data: one system call per message. The [`Poller`] reports the others, and the owner of this value
 //! passes its reports to [`Tcp::on_ready`]. Nothing here blocks.
 //!
+//! A process behind a router or a firewall cannot be dialled from other machines ([`reaching`]): it dials the others before there is
+//! anything to send, and they wait for its dials.
+//!
 //! A foreign process that connects to the port can only hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`].
 //! Memory: 16 bytes for each peer, about 300 for each connection, one scratch buffer, and up to a frame for each connection
 //! whose peer is slow.
@@ -22,6 +25,7 @@ mod handshake;
 mod hello;
 mod link;
 pub mod port;
+mod reaching;
 mod slab;
 mod socket;
 mod wire;
@@ -36,6 +40,7 @@ use std::time::{Duration, Instant};
 use directory::{Directory, Way};
 use handshake::{Greeting, Own};
 use link::{End, Got, Link};
+use reaching::Reaching;
 use slab::Slab;
 
 use super::name::ProcessName;
@@ -124,6 +129,7 @@ pub struct Tcp {
     listener: TcpListener,
     poller: Arc<Poller>,
     directory: Directory,
+    reaching: Reaching,
     links: Slab<Link>,
     greetings: Slab<Greeting>,
     /// Links that are polled.
@@ -196,6 +202,7 @@ impl Tcp {
             listener,
             poller,
             directory: Directory::new(me.world),
+            reaching: Reaching::default(),
             links: Slab::new(),
             greetings: Slab::new(),
             active: Vec::new(),
@@ -283,7 +290,11 @@ impl Tcp {
                 }
                 Err(Refusal::Full)
             }
-            Some(Way::Wanted | Way::Dialled(_) | Way::Open(_)) => Err(Refusal::Full),
+            Some(Way::Wanted | Way::Dialled(_)) => {
+                self.need(to);
+                Err(Refusal::Full)
+            }
+            Some(Way::Open(_)) => Err(Refusal::Full),
             Some(Way::Lost | Way::Over) | None => Err(Refusal::Lost),
         }
     }
@@ -409,6 +420,7 @@ impl Tcp {
             Some(Way::Dialled(id)) => self.drop_greeting(id),
             Some(Way::Unused | Way::Wanted | Way::Lost | Way::Over) | None => {}
         }
+        self.reaching.needs(peer);
         self.directory.set(peer, Way::Lost);
     }
 

@@ -63,8 +63,15 @@ impl Real {
         let nodes: Vec<u32> = (0..size as u32).map(node).collect();
         let routes = |rank| {
             let name = ProcessName::new(job.as_bytes(), rank);
-            Routes::new(Neighbourhood { name, nodes: &nodes, settings: &settings, advertised: None, prepared: None })
-                .expect("there is room for one more")
+            Routes::new(Neighbourhood {
+                name,
+                nodes: &nodes,
+                settings: &settings,
+                advertised: None,
+                dial_out: Vec::new(),
+                prepared: None,
+            })
+            .expect("there is room for one more")
         };
         let routes: Vec<Routes> = (0..size as u32).map(routes).collect();
         let addresses: Arc<[Option<String>]> = routes.iter().map(Routes::address).collect();

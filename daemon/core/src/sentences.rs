@@ -94,8 +94,8 @@ pub(crate) fn nodes_without_address(names: &[&str]) -> String {
 pub(crate) fn nodes_out_of_reach(names: &[&str]) -> String {
     let whose = if let [_] = names { "its" } else { "their" };
     format!(
-        "{} not reachable from the head, so ranks on other machines may not be able to connect to {whose} ranks: open the firewall \
-         (rsctl ports), or start {whose} {} with --advertise ADDR",
+        "{} not reachable from the head, so ranks on other machines may not be able to connect to {whose} ranks, which connect to \
+         them instead if the MPI library is rsd's: open the firewall (rsctl ports), or start {whose} {} with --advertise ADDR",
         few(names, "is", "are"),
         if let [_] = names { "daemon" } else { "daemons" },
     )

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rsd_proto::v1::{RanksWaiting, WaitReport};
+use rsd_proto::v1::{RanksWaiting, StoppingNode, WaitReport};
 
 use crate::{JobId, NodeId};
 
@@ -19,11 +19,13 @@ pub(crate) struct Merged {
     /// By job and number of the next fence.
     steps: BTreeMap<(JobId, u64), RanksWaiting>,
     silent: BTreeSet<NodeId>,
+    stopping: BTreeMap<NodeId, StoppingNode>,
 }
 
 impl Merged {
     pub(crate) fn add(&mut self, report: WaitReport) {
         self.silent.extend(report.silent);
+        report.stopping.into_iter().for_each(|node| self.add_stopping(node));
         report.steps.into_iter().for_each(|step| self.add_ranks(step));
     }
 
@@ -46,8 +48,17 @@ impl Merged {
         self.silent.extend(nodes);
     }
 
+    pub(crate) fn add_stopping(&mut self, node: StoppingNode) {
+        self.stopping.insert(node.node, node);
+    }
+
     pub(crate) fn into_report(self, probe: u64) -> WaitReport {
-        WaitReport { probe, steps: self.steps.into_values().collect(), silent: self.silent.into_iter().collect() }
+        WaitReport {
+            probe,
+            steps: self.steps.into_values().collect(),
+            silent: self.silent.into_iter().collect(),
+            stopping: self.stopping.into_values().collect(),
+        }
     }
 }
 
@@ -66,7 +77,7 @@ mod tests {
     fn numbers_that_no_job_has_are_merged_to_the_largest() {
         let wrong = RanksWaiting { inside: u32::MAX, starting: u32::MAX, alive: u32::MAX, ..step(7, 1, 0..1) };
         let mut merged = Merged::default();
-        merged.add(WaitReport { probe: 1, steps: vec![wrong.clone(), wrong.clone()], silent: Vec::new() });
+        merged.add(WaitReport { probe: 1, steps: vec![wrong.clone(), wrong.clone()], ..WaitReport::default() });
         let ranks = &merged.into_report(1).steps[0];
         assert_eq!((ranks.inside, ranks.starting, ranks.alive), (u32::MAX, u32::MAX, u32::MAX));
     }
@@ -74,7 +85,12 @@ mod tests {
     #[test]
     fn nodes_in_the_same_fence_are_counted_together_and_the_first_missing_ranks_are_named() {
         let mut merged = Merged::default();
-        merged.add(WaitReport { probe: 1, steps: vec![step(7, 2, 50..150), step(7, 1, 0..3)], silent: vec![4] });
+        merged.add(WaitReport {
+            probe: 1,
+            steps: vec![step(7, 2, 50..150), step(7, 1, 0..3)],
+            silent: vec![4],
+            stopping: Vec::new(),
+        });
         merged.add_ranks(RanksWaiting { waiting_ms: 9, ..step(7, 2, 0..20) });
         merged.add_silent([3, 4]);
         let report = merged.into_report(8);

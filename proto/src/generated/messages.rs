@@ -914,10 +914,13 @@ pub struct Wait {
     pub node_ids: ::prost::alloc::vec::Vec<u32>,
     #[prost(string, repeated, tag = "10")]
     pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Of a drained node: the jobs with ranks there that the caller may see.
+    /// Of a drained node: the jobs with ranks there that the caller may see. Of a shutdown or stop: those of the jobs that have not ended.
     #[prost(uint64, repeated, tag = "11")]
     pub jobs: ::prost::alloc::vec::Vec<u64>,
-    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27, 28")]
+    /// Of a shutdown or stop: the nodes with ranks that have not ended; only the first of many.
+    #[prost(string, repeated, tag = "72")]
+    pub nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27, 28, 70, 71")]
     pub what: ::core::option::Option<wait::What>,
 }
 /// Nested message and enum types in `Wait`.
@@ -951,6 +954,12 @@ pub mod wait {
         /// This node is drained, and `want` ranks still run there.
         #[prost(string, tag = "28")]
         Drain(::prost::alloc::string::String),
+        /// The DVM shuts down when `want` jobs have ended.
+        #[prost(bool, tag = "70")]
+        Shutdown(bool),
+        /// This node's daemon stops when its part of `want` jobs has ended.
+        #[prost(string, tag = "71")]
+        Stop(::prost::alloc::string::String),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1750,6 +1759,9 @@ pub struct LaunchBody {
     /// the others can resolve; empty: unknown.
     #[prost(string, repeated, tag = "20")]
     pub node_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Nodes of the map whose ranks only dial out: ranks on other machines cannot dial them, and wait for their dials instead.
+    #[prost(uint32, repeated, tag = "70")]
+    pub dial_out: ::prost::alloc::vec::Vec<u32>,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1980,6 +1992,27 @@ pub struct WaitReport {
     /// Nodes whose daemon has not answered.
     #[prost(uint32, repeated, tag = "3")]
     pub silent: ::prost::alloc::vec::Vec<u32>,
+    /// Nodes whose daemon stops.
+    #[prost(message, repeated, tag = "70")]
+    pub stopping: ::prost::alloc::vec::Vec<StoppingNode>,
+}
+/// A daemon that stops as soon as it has no jobs any more, or after `left_ms`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoppingNode {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// How many jobs it waits for, and the first of them.
+    #[prost(uint32, tag = "2")]
+    pub jobs_left: u32,
+    #[prost(uint64, repeated, tag = "3")]
+    pub jobs: ::prost::alloc::vec::Vec<u64>,
+    /// The nodes at or below it whose ranks of these jobs have not ended; only the first of many.
+    #[prost(uint32, repeated, tag = "4")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, tag = "5")]
+    pub waiting_ms: u64,
+    #[prost(uint64, tag = "6")]
+    pub left_ms: u64,
 }
 /// The state of a job's ranks on some nodes, which all have completed the same fences.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2561,6 +2594,9 @@ pub struct GroupEpoch {
     /// As LaunchBody.node_addresses.
     #[prost(string, repeated, tag = "20")]
     pub node_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// As LaunchBody.dial_out.
+    #[prost(uint32, repeated, tag = "70")]
+    pub dial_out: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupMember {
@@ -2594,8 +2630,6 @@ pub struct Master {
 pub struct Leave {
     #[prost(uint32, tag = "1")]
     pub node: u32,
-    #[prost(bool, tag = "2")]
-    pub force: bool,
 }
 /// The node is to listen for children from now on. It reports its port in NodesUp.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -33,7 +33,7 @@ pub const PREFIXES: [&str; 11] = [
 pub const OF_USERS: [&str; 5] = ["PMIX_DEBUG", "PMIX_INSTALL_PREFIX", "PMIX_MCA_", "PMIX_PREFIX", "PMIX_VERBOSE"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 49] = [
+pub const NAMES: [&str; 50] = [
     "I_MPI_HYDRA_UUID",
     "I_MPI_PIN_INFO",
     "I_MPI_PIN_MAPPING",
@@ -67,6 +67,7 @@ pub const NAMES: [&str; 49] = [
     "PRTE_LAUNCHED",
     "PRTE_SHARED_FS",
     "RSD_CPUS",
+    "RSD_DIAL_OUT",
     "RSD_DVM",
     "RSD_EPOCH",
     "RSD_EXPORTED",

@@ -116,24 +116,67 @@ fn ranks_use_the_network_that_the_user_chose() {
     assert!(cluster.host("a").received_bytes_on("eth1") - before > 1_000_000);
 }
 
+/// Runs `first.c` with our MPI, rank i on hosts[i], with these words after the program.
+fn run_first(cluster: &Cluster, hosts: &[&str], connect_s: u32, words: &[&str]) -> Call {
+    let list = hosts.iter().map(|host| format!("{host}:1")).collect::<Vec<_>>().join(",");
+    let limit = format!("RSD_MPI_CONNECT_S={connect_s}");
+    let run = ["run", "-n", &hosts.len().to_string(), "--host", &list, "-x", &limit, &Mpi::Ours.program("first.c")];
+    cluster.rsctl(run).args(words).deadline(Duration::from_secs(120))
+}
+
 #[test]
-fn hosts_behind_another_serve_jobs_and_are_named_where_they_cannot_be_dialled() {
-    let Some(network) = Plan::of(&["head"]).behind("gate", &["w1", "w2"]).start() else { return };
-    let cluster = Cluster::on(network, &["head", "w1", "w2"], 4, "");
+fn hosts_behind_a_router_exchange_messages_with_all_others_whichever_rank_sends_first() {
+    let Some(network) = Plan::of(&["head", "a"]).behind("gate", &["w1", "w2"]).start() else { return };
+    let cluster = Cluster::on(network, &["head", "a", "w1", "w2"], 4, "");
+    cluster.until_up(4);
+    assert_eq!(sorted(&cluster.ctl("run -n 4 --map-by node hostname").ok()), ["a", "head", "w1", "w2"]);
+    for hosts in [&["head", "w1"][..], &["w1", "head"], &["head", "a", "w1", "w2"], &["w2", "a", "w1", "head"]] {
+        for first in 0..hosts.len() {
+            let ended = run_first(&cluster, hosts, 30, &[&first.to_string()]).end();
+            assert!(ended.err().contains("not reachable from the head"), "{ended}");
+            assert_eq!(ended.ok(), format!("all {} ranks answered {first}\n", hosts.len()), "{hosts:?}");
+        }
+    }
+    // The two behind the router can dial each other.
+    assert_eq!(run_first(&cluster, &["w1", "w2"], 30, &["1"]).ok(), "all 2 ranks answered 1\n");
+    // No rank is given up because it computes for longer than a connection may take, before or after it has called MPI_Init.
+    for (hosts, first) in [(["head", "w1"], "0"), (["w1", "head"], "1")] {
+        let said = run_first(&cluster, &hosts, 1, &[first, "3"]).ok();
+        assert_eq!(said, format!("all 2 ranks answered {first}\n"));
+    }
+    for program in [Mpi::Ours.program("large.c"), Mpi::Ours.program("collectives.c")] {
+        cluster.rsctl(["run", "-n", "8", "--map-by", "node", &program, "1000000"]).ok();
+    }
+    // Members of a group, which open their sockets themselves.
+    let program = Mpi::Ours.program("first.c");
+    let member = |host: &str, rank: &str| {
+        let exec = ["group", "exec", "actors", "--size", "3", "--rank", rank, "--", &program, "0"];
+        cluster.host(host).call("rsctl").args(exec).start()
+    };
+    let members = vec![member("head", "0"), member("w1", "1"), member("a", "2")];
+    assert_eq!(all_ok(members), ["all 3 ranks answered 0"]);
+}
+
+#[test]
+fn hosts_behind_two_routers_reach_those_of_neither_and_are_named_where_they_cannot_dial_each_other() {
+    let network = Plan::of(&["head"]).behind("gate", &["w"]).behind("fence", &["v"]).start();
+    let Some(network) = network else { return };
+    let cluster = Cluster::on(network, &["head", "w", "v"], 4, "");
     cluster.until_up(3);
-    assert_eq!(sorted(&cluster.ctl("run -n 3 --map-by node hostname").ok()), ["head", "w1", "w2"]);
-    let program = Mpi::Ours.program("large.c");
-    let run = |hosts: &str| cluster.rsctl(["run", "-n", "2", "--host", hosts, &program, "1000000"]).end();
-    // The two can dial each other.
-    assert_eq!(run("w1:1,w2:1").ok(), "1000000 bytes right on 2 ranks\n");
-    // The one behind the router can dial the other. If it does so first, they use this connection.
-    let ended = run("head:1,w1:1");
-    let said = ended.err();
-    assert!(said.contains("node w1 is not reachable from the head"), "{said}");
-    let told = said.lines().find(|line| line.contains("MPI error on rank 0 of job"));
-    let w1 = cluster.host("w1").addresses().iter().map(ToString::to_string);
-    let named = |told: &str| told.contains("process 1 is lost: rank 1 (") && w1.clone().any(|at| told.contains(&at));
-    assert!(told.map_or(ended.out() == "1000000 bytes right on 2 ranks\n", named), "{ended}");
+    for hosts in [["head", "w"], ["v", "head"]] {
+        assert_eq!(run_first(&cluster, &hosts, 30, &["0"]).ok(), "all 2 ranks answered 0\n");
+    }
+    for first in ["0", "1"] {
+        let ended = run_first(&cluster, &["w", "v"], 2, &[first]).end();
+        let said = ended.err();
+        assert!(said.contains("nodes w, v are not reachable from the head"), "{said}");
+        let (lost, host) = if first == "0" { (1, "v") } else { (0, "w") };
+        let told = said.lines().find(|line| line.contains(&format!("MPI error on rank {first} of job")));
+        let names = cluster.host(host).addresses().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let begin = format!("process {lost} is lost: rank {lost} (");
+        let names_it = |told: &str| told.contains(&begin) && names.iter().any(|at| told.contains(at));
+        assert!(told.is_some_and(|told| names_it(told) && told.contains("it is unreachable: ")), "{ended}");
+    }
 }
 
 #[test]

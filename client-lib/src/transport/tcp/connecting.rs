@@ -8,6 +8,7 @@ use super::directory::Way;
 use super::handshake::{Answer, Dial, Dialled, Greeting, Progress};
 use super::hello::Verdict;
 use super::link::{End, Link};
+use super::reaching::Manner;
 use super::{Id, LOOK, REST, Tcp, UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
@@ -15,7 +16,11 @@ use crate::transport::name::ProcessName;
 impl Tcp {
     pub(super) fn dial(&mut self, peer: Peer, name: ProcessName, address: SocketAddr) {
         let now = Instant::now();
-        let dial = Dial::new(&self.own, peer, name, address, now);
+        let dial = match self.reaching.manner(peer) {
+            Manner::Dial => Dial::new(&self.own, peer, name, address, now),
+            Manner::Both => Dial::new(&self.own, peer, name, address, now).or_await(now + self.own.connect_limit),
+            Manner::Await => Dial::awaiting(&self.own, peer, name, address, now),
+        };
         let id = self.greetings.add(Greeting::Dial(dial));
         self.directory.set(peer, Way::Dialled(id));
         self.watch(id);
@@ -45,6 +50,9 @@ impl Tcp {
     }
 
     fn advance_dial(&mut self, id: u32, now: Instant) {
+        if self.is_coming(id, now) {
+            return;
+        }
         let Some(Greeting::Dial(dial)) = self.greetings.get_mut(id) else { return };
         let (peer, address) = (dial.peer, dial.address);
         match dial.advance(&self.own, now) {
@@ -59,6 +67,24 @@ impl Tcp {
                 self.lose(peer, Some(address), &format!("it is unreachable: {why}"));
             }
         }
+    }
+
+    /// Whether the peer's own dial, which is overdue, has arrived after all. Then its handshake is waited for without limit, because
+    /// the peer may be computing.
+    fn is_coming(&mut self, id: u32, now: Instant) -> bool {
+        let Some(Greeting::Dial(dial)) = self.greetings.get(id) else { return false };
+        let Some(name) = dial.overdue(now) else { return false };
+        // This process may have been computing: its system has accepted connections that it has not seen.
+        self.accept(now);
+        let is_of_peer = |greeting: &Greeting| match greeting {
+            Greeting::Answer(answer) => answer.from() == Some(name),
+            Greeting::Dial(_) => false,
+        };
+        let is_coming = self.greetings.iter().any(|(_, greeting)| is_of_peer(greeting));
+        if let Some(Greeting::Dial(dial)) = self.greetings.get_mut(id).filter(|_| is_coming) {
+            dial.await_longer(now + self.own.connect_limit);
+        }
+        is_coming
     }
 
     pub(super) fn accept(&mut self, now: Instant) {
@@ -177,6 +203,7 @@ impl Tcp {
 
     fn open(&mut self, link: Link) {
         let peer = link.peer;
+        self.reaching.needs(peer);
         let id = self.links.add(link);
         self.directory.set(peer, Way::Open(id));
         if let Some(link) = self.links.get(id) {
@@ -210,6 +237,10 @@ impl Tcp {
     }
 
     pub(super) fn lose(&mut self, peer: Peer, address: Option<SocketAddr>, why: &str) {
+        // As long as nothing is sent to it, it does not matter; a send dials again.
+        if self.reaching.needs(peer) {
+            return self.directory.set(peer, Way::Unused);
+        }
         self.directory.set(peer, Way::Lost);
         let who = self.directory.call(peer);
         let reason = match address {

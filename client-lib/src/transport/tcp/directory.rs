@@ -110,6 +110,13 @@ impl Directory {
         Some(ProcessName { world: world.name, rank: entry.rank })
     }
 
+    /// The peers of this process's own job.
+    pub(super) fn of_own_job(&self) -> impl Iterator<Item = Peer> + '_ {
+        let own = self.world(self.own).map(|world| world as u32);
+        let is_own = move |entry: &Entry| Some(entry.world) == own;
+        self.entries.iter().enumerate().filter(move |(_, entry)| is_own(entry)).map(|(index, _)| Peer(index as u32))
+    }
+
     /// Finds a peer by name: in one comparison, or in one per peer if the world's ranks do not have consecutive
     /// numbers.
     pub(super) fn find(&self, name: ProcessName) -> Option<Peer> {

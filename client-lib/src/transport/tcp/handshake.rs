@@ -67,6 +67,8 @@ pub(super) struct Dial {
     /// The pause before the next attempt, and the time after which there is none.
     pause: Duration,
     give_up: Option<Instant>,
+    /// If this dial fails, the peer's own dial is awaited until this time: the peer may reach this process nevertheless.
+    patience: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -87,9 +89,11 @@ enum Stage {
     Pausing {
         until: Instant,
     },
-    /// The peer's own dial to this process has precedence.
-    Yielded {
+    /// The peer's own dial to this process is awaited.
+    Awaiting {
         until: Instant,
+        /// What it means if that does not arrive.
+        why: String,
     },
 }
 
@@ -114,9 +118,22 @@ impl Dial {
     pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
         let stage = Stage::Pausing { until: now };
         let secret = *own.secrets_with(to).last().unwrap_or(&own.secret);
-        let mut dial = Self { peer, address, to, secret, stage, pause: PAUSE[0], give_up: None };
+        let mut dial = Self { peer, address, to, secret, stage, pause: PAUSE[0], give_up: None, patience: None };
         dial.connect(own, now);
         dial
+    }
+
+    /// Dials nothing: the peer, which cannot be reached at this address, is to dial this process.
+    pub(super) fn awaiting(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
+        let limit = own.connect_limit;
+        let why = format!("its node only dials out, and its connection did not arrive within {limit:?}");
+        let stage = Stage::Awaiting { until: now + limit, why };
+        Self { peer, address, to, secret: own.secret, stage, pause: PAUSE[0], give_up: None, patience: None }
+    }
+
+    /// This dial, and the peer's own if this one fails.
+    pub(super) fn or_await(self, until: Instant) -> Self {
+        Self { patience: Some(until), ..self }
     }
 
     fn connect(&mut self, own: &Own, now: Instant) -> Option<io::Error> {
@@ -133,8 +150,29 @@ impl Dial {
             Stage::Connecting { socket, .. } | Stage::Asked { socket, .. } | Stage::Proved { socket, .. } => {
                 Some(socket)
             }
-            Stage::Pausing { .. } | Stage::Yielded { .. } => None,
+            Stage::Pausing { .. } | Stage::Awaiting { .. } => None,
         }
+    }
+
+    /// Whether this process still has to act: it has not said hello.
+    pub(super) fn is_connecting(&self) -> bool {
+        match self.stage {
+            Stage::Connecting { .. } | Stage::Pausing { .. } => true,
+            Stage::Asked { .. } | Stage::Proved { .. } | Stage::Awaiting { .. } => false,
+        }
+    }
+
+    /// The peer whose own dial should have arrived by now.
+    pub(super) fn overdue(&self, now: Instant) -> Option<ProcessName> {
+        matches!(self.stage, Stage::Awaiting { until, .. } if until <= now).then_some(self.to)
+    }
+
+    /// Awaits the peer's own dial until this time, if it is awaited at all.
+    pub(super) fn await_longer(&mut self, later: Instant) {
+        if let Stage::Awaiting { until, .. } = &mut self.stage {
+            *until = later;
+        }
+        self.patience = self.patience.map(|_| later);
     }
 
     /// Whether the peer may accept this connection as the one between the two.
@@ -145,13 +183,23 @@ impl Dial {
     /// When to call [`Dial::advance`] at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Connecting { until, .. } | Stage::Pausing { until } | Stage::Yielded { until } => Some(until),
+            Stage::Connecting { until, .. } | Stage::Pausing { until } | Stage::Awaiting { until, .. } => Some(until),
             Stage::Asked { .. } | Stage::Proved { .. } => None,
         }
     }
 
     /// Advances as far as the received data allow.
     pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Dialled {
+        match self.try_advance(own, now) {
+            Dialled::Failed(why) => match self.patience.take() {
+                Some(until) if now < until => self.wait(Stage::Awaiting { until, why }),
+                Some(_) | None => Dialled::Failed(why),
+            },
+            other @ (Dialled::Wait | Dialled::Watch | Dialled::Open(_)) => other,
+        }
+    }
+
+    fn try_advance(&mut self, own: &Own, now: Instant) -> Dialled {
         loop {
             let stage = std::mem::replace(&mut self.stage, Stage::Pausing { until: now });
             let next = match stage {
@@ -182,7 +230,10 @@ impl Dial {
                     Ok(None) => return self.wait(Stage::Proved { socket, inbox }),
                     Ok(Some(verdict)) => match Dialler::on_verdict(&verdict) {
                         Ok(Verdict::Welcome) => return Dialled::Open(socket),
-                        Ok(Verdict::Yield) => return self.wait(Stage::Yielded { until: now + own.connect_limit }),
+                        Ok(Verdict::Yield) => {
+                            let why = format!("its own connection did not arrive within {:?}", own.connect_limit);
+                            return self.wait(Stage::Awaiting { until: now + own.connect_limit, why });
+                        }
                         Ok(Verdict::Later) => return self.pause(own, now, "it does not know this process"),
                         Ok(Verdict::Over) => {
                             return Dialled::Failed("it has ended its connection with this process".into());
@@ -198,13 +249,8 @@ impl Dial {
                         Some(error) => Dialled::Failed(error.to_string()),
                     };
                 }
-                Stage::Yielded { until } if now < until => return self.wait(Stage::Yielded { until }),
-                Stage::Yielded { .. } => {
-                    return Dialled::Failed(format!(
-                        "its own connection did not arrive within {:?}",
-                        own.connect_limit
-                    ));
-                }
+                Stage::Awaiting { until, why } if now < until => return self.wait(Stage::Awaiting { until, why }),
+                Stage::Awaiting { why, .. } => return Dialled::Failed(why),
             };
             self.stage = next;
         }

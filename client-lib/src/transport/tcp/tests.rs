@@ -15,6 +15,7 @@ use crate::transport::poller::Reports;
 mod connecting;
 mod flowing;
 mod foreign;
+mod reaching;
 
 const SECRET: [u8; 32] = [42; 32];
 const WORLD: [u8; 16] = [1; 16];

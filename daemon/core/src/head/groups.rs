@@ -157,6 +157,7 @@ impl Head {
             namespace: namespace(&self.dvm, complete.seats.first().map_or(&[], |seat| &seat.join.random), id),
             node_names: map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
             node_addresses: self.nodes.addresses(map.nodes()),
+            dial_out: self.nodes.dial_out(map.nodes()),
             export: frameworks::list(&wanted.collect::<Vec<_>>()),
         };
         self.lobbies.of(realm).began(complete, id);
@@ -204,8 +205,12 @@ impl Head {
             policy: Policy::default(),
             notices: Vec::new(),
         };
-        let (node_names, node_addresses) = (epoch.node_names.clone(), epoch.node_addresses.clone());
-        let around = Surroundings { node_names, universe_size, node_addresses };
+        let around = Surroundings {
+            node_names: epoch.node_names.clone(),
+            universe_size,
+            node_addresses: epoch.node_addresses.clone(),
+            dial_out: epoch.dial_out.clone(),
+        };
         let Some((mut launch, placed)) = job.start(now, placement, around) else { return };
         launch.group = epoch.encode_to_vec().into();
         let launch = launched.unwrap_or(launch);

@@ -73,6 +73,8 @@ pub(super) struct Surroundings {
     pub(super) universe_size: u32,
     /// See `LaunchBody.node_addresses`.
     pub(super) node_addresses: Vec<String>,
+    /// See `LaunchBody.dial_out`.
+    pub(super) dial_out: Vec<NodeId>,
 }
 
 impl Job {
@@ -202,7 +204,7 @@ impl Job {
         let bindings_required = plan::is_binding_required(&pending.wanted.policy);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
         let Placement { map, app_sizes, .. } = placement;
-        let Surroundings { node_names, universe_size, node_addresses } = around;
+        let Surroundings { node_names, universe_size, node_addresses, dial_out } = around;
         let universe_size = spec.universe_size.unwrap_or(universe_size);
         // A step listens at an address only.
         let listens = node_addresses.iter().all(|address| address.parse::<IpAddr>().is_ok());
@@ -218,6 +220,7 @@ impl Job {
             binding_runs: self.binding_runs.clone(),
             bindings_required,
             node_addresses,
+            dial_out,
             secret: if listens { secret } else { bytes::Bytes::new() },
             spawned: self.spawned.is_some(),
             preput,

@@ -132,6 +132,7 @@ impl Head {
             node_names: placement.map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
             universe_size: self.nodes.slots().max(placement.map.size()),
             node_addresses: self.nodes.addresses(placement.map.nodes()),
+            dial_out: self.nodes.dial_out(placement.map.nodes()),
         };
         let reach = self.nodes.reach_notice(placement.map.nodes());
         let Some(job) = self.jobs.get_mut(id) else { return };

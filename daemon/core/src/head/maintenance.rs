@@ -66,7 +66,7 @@ impl Head {
                 );
                 return Err(Refused::new(exit::USAGE, text));
             }
-            out.order(down::Body::Leave(wire::Leave { node, force: remove.force }));
+            out.order(down::Body::Leave(wire::Leave { node }));
         }
         self.keep(kept::What::Node(Marks::default().kept(node)));
         self.nodes.mark(node, Marks::default());

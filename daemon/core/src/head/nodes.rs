@@ -26,8 +26,17 @@ pub(super) struct Nodes {
     slots: u32,
     /// What users have said about nodes, also about nodes that have left.
     marks: BTreeMap<NodeId, Marks>,
-    /// How many nodes each machine has. A node of an unknown machine counts as a machine of its own.
-    machines: HashMap<String, u32>,
+    /// A node of an unknown machine counts as a machine of its own.
+    machines: HashMap<String, Machine>,
+}
+
+/// The nodes of one machine.
+#[derive(Debug, Default)]
+struct Machine {
+    nodes: u32,
+    /// To how many of them a connection back has succeeded, and failed.
+    reached: u32,
+    closed: u32,
 }
 
 /// A node of the DVM.
@@ -71,7 +80,7 @@ impl Nodes {
         let marks = self.marks(info.node);
         let node = self.alike.node(info, is_away, marks);
         self.slots += node.slots();
-        *self.machines.entry(node.machine()).or_default() += 1;
+        self.machines.entry(node.machine()).or_default().count(&node.info, |count| *count += 1);
         self.names.insert(node.info.name.clone(), node.info.node);
         self.by_id.insert(node.info.node, node);
     }
@@ -81,9 +90,9 @@ impl Nodes {
         let node = self.by_id.remove(&id)?;
         self.slots -= node.slots();
         let machine = node.machine();
-        if let Some(count) = self.machines.get_mut(&machine) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(known) = self.machines.get_mut(&machine) {
+            known.count(&node.info, |count| *count -= 1);
+            if known.nodes == 0 {
                 self.machines.remove(&machine);
             }
         }
@@ -171,6 +180,21 @@ impl Nodes {
         }
     }
 
+    /// Returns those of a job's nodes whose ranks cannot be dialled from other machines; none, if the job has only one machine. A node
+    /// to which no connection back was tried, because its parent is on the same machine, is like the other nodes of its machine.
+    pub(super) fn dial_out(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        if self.machines.len() == 1 || self.on_one_machine(nodes) {
+            return Vec::new();
+        }
+        let is_closed = |node: &Node| match node.info.reached {
+            Some(_) => is_out_of_reach(&node.info),
+            None => {
+                self.machines.get(&node.machine()).is_some_and(|machine| machine.closed > 0 && machine.reached == 0)
+            }
+        };
+        nodes.iter().copied().filter(|node| self.by_id.get(node).is_some_and(is_closed)).collect()
+    }
+
     fn on_one_machine(&self, nodes: &[NodeId]) -> bool {
         let mut machines = nodes.iter().map(|node| self.by_id.get(node).map(|node| machine_of(&node.info)));
         let first = machines.next().flatten().filter(|machine| !machine.is_empty());
@@ -244,6 +268,18 @@ impl Nodes {
     }
 }
 
+impl Machine {
+    /// Changes the counts to which a node belongs.
+    fn count(&mut self, info: &NodeInfo, change: impl Fn(&mut u32)) {
+        change(&mut self.nodes);
+        match info.reached.as_deref() {
+            Some("") => change(&mut self.closed),
+            Some(_) => change(&mut self.reached),
+            None => {}
+        }
+    }
+}
+
 impl Node {
     fn machine(&self) -> String {
         match machine_of(&self.info) {
@@ -308,4 +344,41 @@ fn shared<T: ?Sized + Eq + Hash>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Ar
     known.retain(|known| Arc::strong_count(known) > 1);
     known.insert(Arc::clone(&new));
     new
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{Inventory, NodeInfo};
+
+    use super::*;
+
+    fn info(node: NodeId, machine: &str, reached: Option<&str>) -> NodeInfo {
+        let inventory = Inventory { machine: machine.into(), slots: 1, ..Inventory::default() };
+        let (name, reached) = (format!("n{node}"), reached.map(str::to_owned));
+        NodeInfo { node, name, reached, inventory: Some(inventory), ..NodeInfo::default() }
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_dialled_from_other_machines_are_found() {
+        let mut nodes = Nodes::new(info(0, "head", Some("10.0.0.1")));
+        nodes.insert(info(1, "a", Some("10.0.0.2")), false);
+        nodes.insert(info(2, "w", Some("")), false);
+        // To these nobody has connected back: their parent is on the same machine.
+        for (node, machine) in [(3, "w"), (4, "a"), (5, "head"), (6, "")] {
+            nodes.insert(info(node, machine, None), false);
+        }
+        let none: [NodeId; 0] = [];
+        assert_eq!(nodes.dial_out(&[0, 1, 2, 3, 4, 5, 6]), [2, 3]);
+        assert_eq!(nodes.dial_out(&[2, 3]), none, "they share a machine");
+        assert_eq!(nodes.dial_out(&[0, 1]), none);
+        nodes.insert(info(2, "w", Some("10.0.0.3")), false);
+        assert_eq!(nodes.dial_out(&[0, 2, 3]), none, "it has come back with an open port");
+        nodes.insert(info(2, "w", Some("")), false);
+        nodes.remove(2);
+        assert_eq!(nodes.dial_out(&[0, 3]), none);
+        for node in [1, 3, 4, 6] {
+            nodes.remove(node);
+        }
+        assert_eq!((nodes.machines.len(), nodes.dial_out(&[0, 5])), (1, none.to_vec()));
+    }
 }

@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rsd_proto::ranges;
-use rsd_proto::v1::{self as wire, RankState, RanksWaiting, SilentNode, Wait, WaitProbe, WaitReport, down, wait::What};
+use rsd_proto::v1::{
+    self as wire, RankState, RanksWaiting, SilentNode, StoppingNode, Wait, WaitProbe, WaitReport, down, wait::What,
+};
 
 use super::job::Job;
 use super::life::Life;
 use super::{Due, Head};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Caller, Refused};
-use crate::contract::{ReqId, in_ms};
+use crate::contract::{HEAD, ReqId, in_ms};
 use crate::waits::MISSING_MAX;
 use crate::{JobId, NodeId, Now};
 
@@ -64,7 +66,9 @@ impl Head {
         };
         let request = Request { req, caller, only };
         let jobs: Vec<JobId> = self.meant(&request).filter(|job| job.has_ranks()).map(|job| job.id).collect();
-        if jobs.is_empty() {
+        // A daemon that stops may wait for the rest of a job that has ended for the head.
+        let must_ask = !jobs.is_empty() || (self.is_stopping() && request.only.is_none());
+        if !must_ask {
             let waits = self.waits_of(now, &request, WaitReport::default());
             out.answer(req, Answer::Waits(waits));
             return Ok(());
@@ -114,6 +118,7 @@ impl Head {
             concerned.extend(self.nodes.all().map(|node| node.info.node));
             let drained = self.nodes.all().filter(|node| node.is_drained).map(|node| node.info.node);
             waits.extend(drained.filter_map(|node| self.wait_for_drain(request.caller, node)));
+            waits.extend(report.stopping.into_iter().filter_map(|node| self.wait_for_stop(request.caller, node)));
         }
         waits.extend(concerned.into_iter().filter_map(|node| self.wait_for_node(now, node, &silent)));
         waits
@@ -199,6 +204,25 @@ impl Head {
         let seen = jobs.iter().copied().filter(|job| self.may_see(caller, *job));
         let what = Some(What::Drain(self.nodes.name(node)));
         (want > 0).then(|| Wait { want, jobs: seen.collect(), what, ..Wait::default() })
+    }
+
+    /// Returns what a daemon waits for before it stops; at the head, this is the whole DVM. A user sees how many jobs there are, and those
+    /// that are the user's own.
+    fn wait_for_stop(&self, caller: Caller, stopping: StoppingNode) -> Option<Wait> {
+        let what = match stopping.node {
+            HEAD => What::Shutdown(true),
+            node => What::Stop(self.nodes.name(node)),
+        };
+        let seen = stopping.jobs.into_iter().filter(|job| self.may_see(caller, *job));
+        (stopping.jobs_left > 0).then(|| Wait {
+            want: stopping.jobs_left,
+            jobs: seen.collect(),
+            nodes: stopping.nodes.into_iter().map(|node| self.nodes.name(node)).collect(),
+            waiting_ms: stopping.waiting_ms,
+            left_ms: Some(stopping.left_ms),
+            what: Some(what),
+            ..Wait::default()
+        })
     }
 
     fn wait_for_node(&self, now: Now, node: NodeId, silent: &BTreeSet<NodeId>) -> Option<Wait> {

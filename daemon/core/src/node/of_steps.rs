@@ -28,6 +28,7 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         up::Body::SpawnCall(call) => (call.job, call.node) == (job, me),
         up::Body::Waits(report) => {
             report.silent.is_empty()
+                && report.stopping.is_empty()
                 && report.steps.len() <= 1
                 && report.steps.iter().all(|ranks| are_waiting(me, job, ranks))
         }
@@ -53,7 +54,7 @@ fn are_waiting(me: NodeId, job: JobId, ranks: &RanksWaiting) -> bool {
 mod tests {
     use rsd_proto::v1::{
         Done, FenceUp, Fetched, GroupJoin, NameCall, NodesGone, Output, RankFailed, RankWaiting, RanksEnded, Resume,
-        WaitReport,
+        StoppingNode, WaitReport,
     };
 
     use super::*;
@@ -81,14 +82,16 @@ mod tests {
         let waits = |job, node, silent| {
             let missing = vec![RankWaiting { node, ..RankWaiting::default() }];
             let steps = vec![RanksWaiting { job, missing, silent, ..RanksWaiting::default() }];
-            up::Body::Waits(WaitReport { probe: 1, steps, silent: Vec::new() })
+            up::Body::Waits(WaitReport { probe: 1, steps, silent: Vec::new(), stopping: Vec::new() })
         };
         assert!(may_send(3, 7, &waits(7, 3, Vec::new())));
         assert!(!may_send(3, 7, &waits(8, 3, Vec::new())) && !may_send(3, 7, &waits(7, 4, Vec::new())));
         assert!(!may_send(3, 7, &waits(7, 3, vec![3])));
         let ranks = RanksWaiting { job: 7, ..RanksWaiting::default() };
-        let twice = WaitReport { probe: 1, steps: vec![ranks.clone(), ranks], silent: Vec::new() };
+        let twice = WaitReport { probe: 1, steps: vec![ranks.clone(), ranks], ..WaitReport::default() };
         assert!(!may_send(3, 7, &up::Body::Waits(twice)), "a step has one report");
+        let stops = WaitReport { stopping: vec![StoppingNode::default()], ..WaitReport::default() };
+        assert!(!may_send(3, 7, &up::Body::Waits(stops)), "a step says nothing about daemons");
         assert!(!may_send(3, 7, &up::Body::GroupJoin(GroupJoin { node: 3, ..GroupJoin::default() })));
         assert!(!may_send(3, 7, &up::Body::NodesGone(NodesGone { nodes: vec![3] })));
     }

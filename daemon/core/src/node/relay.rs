@@ -202,6 +202,11 @@ impl Relay {
         }
     }
 
+    /// Returns the nodes at or below this daemon that have not reported the end of their ranks.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.here.iter().copied().filter(|node| !self.done.contains_key(node))
+    }
+
     pub(super) fn is_done(&self, node: NodeId) -> bool {
         self.done.contains_key(&node)
     }

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, Down, RanksWaiting, down, up};
 
-use super::Node;
 use super::asked::Behind;
+use super::relay::Relay;
+use super::{Node, STOP_DEADLINE};
 use crate::between::{Outputs, Report};
-use crate::contract::LinkId;
-use crate::waits::Merged;
-use crate::{JobId, Now};
+use crate::contract::{LinkId, in_ms};
+use crate::waits::{MISSING_MAX, Merged};
+use crate::{JobId, NodeId, Now};
 
 impl Node {
     pub(super) fn on_wait_probe(&mut self, now: Now, probe: wire::WaitProbe, out: &mut Outputs<Report>) {
         let mut merged = Merged::default();
+        self.stopping(now).into_iter().for_each(|stopping| merged.add_stopping(stopping));
         let mut pending: BTreeMap<LinkId, Behind> = BTreeMap::new();
         let is_wanted = |job: &JobId| (probe.jobs.is_empty() || probe.jobs.contains(job)) && self.relays.contains(*job);
         for job in self.steps.jobs().filter(is_wanted) {
@@ -38,6 +40,24 @@ impl Node {
         let number = below.probe;
         self.to_links(pending.keys().copied(), &Down { body: Some(down::Body::WaitProbe(below)) }, out);
         self.asked.begin(number, now.mono + within, pending, merged);
+    }
+
+    /// Returns what this daemon waits for before it stops; None if it does not stop.
+    fn stopping(&self, now: Now) -> Option<wire::StoppingNode> {
+        let left = self.stopping.as_ref()?.deadline.saturating_sub(now.mono);
+        let jobs: BTreeSet<JobId> = self.relays.jobs().into_iter().chain(self.steps.jobs()).collect();
+        let relays = jobs.iter().filter_map(|job| self.relays.get(*job));
+        let has_only_step = |job: &JobId| self.relays.get(*job).is_none();
+        let own = jobs.iter().any(has_only_step).then_some(self.me.node);
+        let nodes: BTreeSet<NodeId> = relays.flat_map(Relay::unfinished).chain(own).collect();
+        Some(wire::StoppingNode {
+            node: self.me.node,
+            jobs_left: jobs.len() as u32,
+            jobs: jobs.into_iter().take(MISSING_MAX).collect(),
+            nodes: nodes.into_iter().take(MISSING_MAX).collect(),
+            waiting_ms: in_ms(STOP_DEADLINE.saturating_sub(left)),
+            left_ms: in_ms(left),
+        })
     }
 
     /// Describes a step of this node that has no link.

@@ -86,9 +86,10 @@ impl Step {
             return self.locate(asker, rank, out);
         }
         let own = is_library && key == spawning::ERROR_KEY.as_bytes();
-        let value = match own {
-            true => self.calls.spawn_errors.get(&asker.local).map(|why| one_line(why).into()),
-            false => self.lookup(key),
+        let value = match listening::dial_out_from(key).filter(|_| is_library) {
+            Some(first) => self.dial_out(first).map(Into::into),
+            None if own => self.calls.spawn_errors.get(&asker.local).map(|why| one_line(why).into()),
+            None => self.lookup(key),
         };
         let reply = match value {
             // The rank that should have put it may be dead.

@@ -8,11 +8,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use prost::Message;
+use rsd_proto::pmi::losses;
+use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, NodePorts, up};
 
 use super::dialect::{Asker, Reply};
 use super::{Effect, Phase, Step};
 use crate::NodeId;
+use crate::taskmap::TaskMap;
 
 /// The report, the pending requests and the answer.
 #[derive(Debug, Default)]
@@ -86,6 +89,12 @@ impl Step {
         self.answer_waiting(out);
     }
 
+    /// Returns the ranks from `first` on that ranks on other machines cannot dial, as many ranges as fit into an answer; None if there
+    /// are none.
+    pub(super) fn dial_out(&self, first: u32) -> Option<String> {
+        ranks_from(&self.map, &self.launch.dial_out, first)
+    }
+
     fn answer_waiting(&mut self, out: &mut Vec<Effect>) {
         for (asker, rank) in std::mem::take(&mut self.listening.waiting) {
             self.locate(asker, rank, out);
@@ -117,4 +126,37 @@ impl Step {
 /// The answer is not known yet.
 struct Unknown {
     is_here: bool,
+}
+
+/// Returns the ranks from `first` on that run on these nodes, as text; None if there are none.
+fn ranks_from(map: &TaskMap, nodes: &[NodeId], first: u32) -> Option<String> {
+    let mut ranks: Vec<u32> = nodes.iter().flat_map(|node| map.ranks_on(*node)).filter(|rank| *rank >= first).collect();
+    ranks.sort_unstable();
+    let mut ranges = ranges::of(ranks);
+    ranges.truncate(losses::RANGES_MAX);
+    (!ranges.is_empty()).then(|| losses::to_text(&ranges))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::taskmap::TaskMapBuilder;
+
+    #[test]
+    fn ranks_that_only_dial_out_are_listed_in_parts() {
+        // One rank on each node in turn.
+        let mut builder = TaskMapBuilder::default();
+        (0..100).for_each(|rank| builder.push(rank % 2, 1));
+        let map = builder.build().unwrap();
+        assert_eq!(ranks_from(&map, &[], 0), None);
+        assert_eq!(ranks_from(&map, &[0, 1], 7).as_deref(), Some("7-99"));
+        let (mut first, mut listed) = (0, Vec::new());
+        while let Some(text) = ranks_from(&map, &[1], first) {
+            let ranges = losses::parse(text.as_bytes()).unwrap();
+            assert!(ranges.len() <= losses::RANGES_MAX);
+            first = ranges.iter().map(|range| range.1).max().unwrap() + 1;
+            listed.extend(ranges);
+        }
+        assert_eq!(listed, (0..50).map(|at| (2 * at + 1, 2 * at + 1)).collect::<Vec<_>>());
+    }
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use rsd_proto::pmi::environment::{Place, is_launcher_variable};
+use rsd_proto::pmi::listening;
 use rsd_proto::pmix::environment::UNLESS_SET;
 use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Target, up};
 
@@ -159,6 +160,7 @@ impl Step {
             let mut env: Vec<String> =
                 place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
+            env.extend((!self.launch.dial_out.is_empty()).then(|| format!("{}=1", listening::DIAL_OUT)));
             env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
             if let Some(server) = self.pmix_server() {
                 let variables = server.variables(&place, &self.program_of(rank.app)).into_iter();

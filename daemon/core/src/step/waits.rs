@@ -9,7 +9,8 @@ use crate::waits::MISSING_MAX;
 
 impl Step {
     pub(super) fn on_wait_probe(&self, now: Now, probe: &wire::WaitProbe, out: &mut Vec<Effect>) {
-        let report = wire::WaitReport { probe: probe.probe, steps: vec![self.waits(now)], silent: Vec::new() };
+        let report =
+            wire::WaitReport { probe: probe.probe, steps: vec![self.waits(now)], ..wire::WaitReport::default() };
         self.send(up::Body::Waits(report), out);
     }
 

@@ -280,8 +280,11 @@ fn numbers_that_no_step_has_do_not_end_the_daemon() {
         });
         let most = u32::MAX;
         let ranks = wire::RanksWaiting { job, inside: most, starting: most, alive: most, ..Default::default() };
-        let report =
-            wire::WaitReport { probe: probe.expect("the step is asked"), steps: vec![ranks; steps], silent: vec![] };
+        let report = wire::WaitReport {
+            probe: probe.expect("the step is asked"),
+            steps: vec![ranks; steps],
+            ..wire::WaitReport::default()
+        };
         let effects = head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Waits(report)) } });
         let is_answered = effects.iter().any(|effect| matches!(effect, Effect::Answer { .. }));
         assert_eq!(is_answered, steps == 1, "a step has one report: {effects:?}");
