@@ -194,7 +194,7 @@ async fn run(
     // Members of groups are told about PMI-1 only.
     let pmix = match of_group {
         true => None,
-        false => match PmixPort::listen(&launch, core.ranks_here(), core.node(), events.clone()) {
+        false => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
             Ok((port, server)) => {
                 core = core.serve_pmix(server);
                 Some(port)

@@ -80,14 +80,15 @@ impl PmixPort {
     pub(super) fn listen(
         launch: &LaunchBody,
         ranks: u32,
-        node: u32,
         events: mpsc::UnboundedSender<Event>,
     ) -> std::io::Result<(PmixPort, Server)> {
         // Port ranges are for firewalls, which this port never meets.
         let listener = network::listen((Ipv4Addr::LOCALHOST, 0).into())?;
         let port = listener.local_addr()?.port();
         tokio::task::spawn_local(accept(listener, events.clone()));
-        let directory = temporary(launch).join(format!("{}.{node}", launch.namespace));
+        // Other users see its name, so it must not contain the job's namespace.
+        let name = crate::random::random::<8>().map(u64::from_ne_bytes).map_err(std::io::Error::other)?;
+        let directory = temporary(launch).join(format!("rsd-ranks-{name:016x}"));
         let most = 64 + CLIENTS_PER_RANK * ranks as usize;
         // A path that is not UTF-8 cannot be described to clients, which then choose one of their own.
         let server = Server { port, directory: directory.to_str().unwrap_or_default().to_owned(), cores: cores() };

@@ -412,11 +412,6 @@ impl Step {
         self.ranks.len() as u32
     }
 
-    /// Returns the id of its node.
-    pub fn node(&self) -> NodeId {
-        self.node
-    }
-
     /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.
     pub fn hello(&self, pid: u32, pmi_port: u16) -> wire::StepHello {
         let namespace = self.launch.namespace.clone();
