@@ -5,6 +5,9 @@
 //!
 //! - MPICH 5 refuses to start when it sees both PMI-1 and PMIx, unless `MPIR_CVAR_PMI_VERSION` says which one to use.
 //! - Open MPI 4.1 does not look for a PMIx server unless `OMPI_MCA_schizo` names a launcher that is not its own default.
+//!
+//! `OMPI_UNIVERSE_SIZE` is missing on purpose: Open MPI 4.1's `mpirun`, which a script may call within a job, refuses to start when it is
+//! set.
 
 use crate::pmi::environment::Place;
 
@@ -30,8 +33,6 @@ pub struct Program {
     pub wdir: String,
     /// How many ranks run each program of the job.
     pub sizes: Vec<u32>,
-    /// The number of slots that the job could use.
-    pub universe_size: u32,
 }
 
 /// What a rank gets unless its user has set it: the variable's name and value.
@@ -64,7 +65,6 @@ impl Server {
             ("OMPI_COMM_WORLD_LOCAL_RANK", place.local_rank.to_string()),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", place.local_size.to_string()),
             ("OMPI_COMM_WORLD_NODE_RANK", place.local_rank.to_string()),
-            ("OMPI_UNIVERSE_SIZE", program.universe_size.max(place.size).to_string()),
             ("OMPI_NUM_APP_CTX", program.sizes.len().to_string()),
             ("OMPI_APP_CTX_NUM_PROCS", list(&mut program.sizes.iter().copied())),
             ("OMPI_FIRST_RANKS", list(&mut firsts.into_iter())),
@@ -105,7 +105,6 @@ mod tests {
             ("PMIX_SERVER_URI3", "rsd.1;tcp4://127.0.0.1:4711"),
             ("OMPI_FIRST_RANKS", "0 2"),
             ("OMPI_APP_CTX_NUM_PROCS", "2 3"),
-            ("OMPI_UNIVERSE_SIZE", "5"),
             ("OMPI_FILE_LOCATION", "/tmp/x/3"),
         ] {
             assert!(variables.contains(&(name, value.to_owned())), "{name}: {variables:?}");

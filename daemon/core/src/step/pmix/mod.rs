@@ -467,7 +467,6 @@ impl Step {
             args: words.get(1..).unwrap_or_default().join(" "),
             wdir: spec.map(|app| text(&app.wdir)).unwrap_or_default(),
             sizes: self.launch.app_sizes.clone(),
-            universe_size: self.launch.universe_size,
         }
     }
 

@@ -15,7 +15,6 @@ use crate::step::dialect::{self, Asker, By};
 const PARENT_KEY: &str = "PMI_x/parent";
 
 impl Step {
-    #[expect(clippy::too_many_arguments, reason = "the request's parts")]
     pub(super) fn on_pmix_spawn(
         &mut self,
         now: Now,
