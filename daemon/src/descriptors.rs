@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The files that a step has open for each rank: two pipes for output, and the PMI socket.
-const FILES_PER_RANK: u64 = 3;
+/// The files that a step has open for each rank: two pipes for output, the PMI socket, and a PMIx connection.
+const FILES_PER_RANK: u64 = 4;
 /// The files of a step without ranks.
 const FILES_OF_STEP: u64 = 64;
 

@@ -24,6 +24,7 @@ mod manual;
 mod matrix;
 mod mpi;
 mod newcomers;
+mod openmpi;
 mod output;
 mod placement;
 mod places;

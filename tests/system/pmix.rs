@@ -1,4 +1,4 @@
-//! Clients of PMIx without MPI: `programs/pmix.c` over Debian's libpmix, which asks for more than any MPI does.
+//! Clients of PMIx without MPI: `programs/pmix_client.c` over Debian's libpmix, which asks for more than any MPI does.
 
 use rsd_tests::{Call, Dvm, Options, Running, pkg_config, plain_with};
 
@@ -12,7 +12,7 @@ fn client(dvm: &Dvm, words: &[&str]) -> Call {
 
 fn program() -> String {
     let flags = pkg_config("pmix");
-    plain_with("pmix.c", &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    plain_with("pmix_client.c", &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Lets the client check itself, on one node and on two.

@@ -194,7 +194,7 @@ async fn run(
     // Members of groups are told about PMI-1 only.
     let pmix = match of_group {
         true => None,
-        false => match PmixPort::listen(ports, &launch, core.ranks_here(), core.node(), events.clone()) {
+        false => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
             Ok((port, server)) => {
                 core = core.serve_pmix(server);
                 Some(port)
@@ -406,6 +406,7 @@ impl StepProcess {
                     pmix.send(client, &bytes);
                 }
             }
+            Effect::Remove(removals) => removals.iter().for_each(pmix_port::remove),
             Effect::PmixClose(client) => {
                 if let Some(pmix) = &mut self.pmix {
                     pmix.close(client);

@@ -6,9 +6,11 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,8 +20,7 @@ use bytes::{Bytes, BytesMut};
 use nix::sched::sched_getaffinity;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{Pid, geteuid};
-use rsd_config::ports::PortRange;
-use rsd_core::step::{Client, Input};
+use rsd_core::step::{Client, Input, Removal, Removed};
 use rsd_proto::pmix::environment::Server;
 use rsd_proto::pmix::{HELLO_MAX, Hello};
 use rsd_proto::transport::loopback::loopback_peer_uid;
@@ -77,16 +78,17 @@ struct Connection {
 impl PmixPort {
     /// Listens. Returns also where, for the core.
     pub(super) fn listen(
-        ports: PortRange,
         launch: &LaunchBody,
         ranks: u32,
-        node: u32,
         events: mpsc::UnboundedSender<Event>,
     ) -> std::io::Result<(PmixPort, Server)> {
-        let listener = network::in_range(ports, |port| network::listen((Ipv4Addr::LOCALHOST, port).into()))?;
+        // Port ranges are for firewalls, which this port never meets.
+        let listener = network::listen((Ipv4Addr::LOCALHOST, 0).into())?;
         let port = listener.local_addr()?.port();
         tokio::task::spawn_local(accept(listener, events.clone()));
-        let directory = temporary(launch).join(format!("{}.{node}", launch.namespace));
+        // Other users see its name, so it must not contain the job's namespace.
+        let name = crate::random::random::<8>().map(u64::from_ne_bytes).map_err(std::io::Error::other)?;
+        let directory = temporary(launch).join(format!("rsd-ranks-{name:016x}"));
         let most = 64 + CLIENTS_PER_RANK * ranks as usize;
         // A path that is not UTF-8 cannot be described to clients, which then choose one of their own.
         let server = Server { port, directory: directory.to_str().unwrap_or_default().to_owned(), cores: cores() };
@@ -158,10 +160,30 @@ impl Drop for PmixPort {
     }
 }
 
+/// Removes a file or directory that a rank has named. This process has no more rights than the rank had.
+pub(super) fn remove(removal: &Removal) {
+    let path = Path::new(OsStr::from_bytes(&removal.path));
+    let removed = match removal.what {
+        Removed::File => std::fs::remove_file(path),
+        Removed::EmptyDirectory => std::fs::remove_dir(path),
+        Removed::Tree => std::fs::remove_dir_all(path),
+        Removed::Content => std::fs::read_dir(path).map(|entries| {
+            for entry in entries.flatten().map(|entry| entry.path()) {
+                let _ = if entry.is_dir() && !entry.is_symlink() {
+                    std::fs::remove_dir_all(&entry)
+                } else {
+                    std::fs::remove_file(&entry)
+                };
+            }
+        }),
+    };
+    if let Err(error) = removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }) {
+        debug!(%error, path = %path.display(), "cannot remove what a rank has left");
+    }
+}
+
 /// Returns the directory for temporary files in which the job's ranks would look, if it exists here.
 fn temporary(launch: &LaunchBody) -> PathBuf {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
     let env = launch.spec.as_ref().map_or(&[][..], |spec| &spec.env);
     let named = env.iter().find(|var| var.name == b"TMPDIR"[..]).map(|var| Path::new(OsStr::from_bytes(&var.value)));
     match named.filter(|dir| dir.is_absolute() && dir.is_dir()) {

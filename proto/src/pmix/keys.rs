@@ -25,6 +25,8 @@ keys! {
     CLIENT_UID = "pmix.euid";
     CLIENT_GID = "pmix.egid";
     COLLECT_DATA = "pmix.collect";
+    CLEANUP_LEAVE_TOP = "pmix.clnup.lvtop";
+    CLEANUP_RECURSIVE = "pmix.clnup.recurse";
     CPUSET = "pmix.cpuset";
     DATA_SCOPE = "pmix.scope";
     ENVAR_ADD = "pmix.envar.add";

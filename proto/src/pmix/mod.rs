@@ -35,7 +35,7 @@ pub use error::WireError;
 pub use hello::{Hello, Role, accepted, refused};
 pub use message::{Message, MessageDecoder};
 pub use names::{Persistence, Range, Scope, Status, rank};
-pub use reply::{Event, Kept, Reply, append, encode_all};
+pub use reply::{Event, Founded, GroupForm, Kept, Reply, append, encode_all};
 pub use request::{Commit, Entry, Request};
 pub use value::{App, DataArray, DataType, Envar, Info, KVal, Pdata, Proc, ProcInfo, Query, Text, Value, text};
 

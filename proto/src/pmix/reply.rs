@@ -25,12 +25,49 @@ pub enum Reply {
     Connected(Vec<(String, Bytes)>),
     /// Answers to questions, of which some may be missing.
     Infos(Status, Vec<Info>),
-    /// A group: its members, its number, and the descriptions of the members' other jobs.
-    Group(Vec<Proc>, u64, Vec<(String, Bytes)>),
+    /// A founded group.
+    Group(Founded),
     /// Processes.
     Procs(Vec<Proc>),
     /// A text.
     Text(Text),
+}
+
+/// A group: what its members are told when it is founded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Founded {
+    /// What of this the client understands.
+    pub form: GroupForm,
+    /// Its members.
+    pub members: Vec<Proc>,
+    /// Its number.
+    pub number: u64,
+    /// The descriptions of the members' other jobs.
+    pub jobs: Vec<(String, Bytes)>,
+}
+
+/// The form in which a client is told about a group. It changed twice, without a change of the codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupForm {
+    /// PMIx up to 4.2.3: the number.
+    Number,
+    /// Up to 5: the members, the number, and descriptions.
+    Members,
+    /// From 6 on: the members, whether there is a number, the number, and what members tell about themselves.
+    Flagged,
+}
+
+impl GroupForm {
+    /// Returns the form for a client with this version of the library.
+    pub fn of(version: &str) -> GroupForm {
+        let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+        let version = [(); 3].map(|()| numbers.next().unwrap_or(0));
+        match version {
+            version if version < [4, 2, 4] => GroupForm::Number,
+            version if version < [6, 0, 0] => GroupForm::Members,
+            _ => GroupForm::Flagged,
+        }
+    }
 }
 
 /// What one process has committed, or the description of a job under [`super::rank::WILDCARD`].
@@ -78,11 +115,24 @@ impl Reply {
                 w.one(&Code(status.0));
                 w.sized_list(infos);
             }
-            Reply::Group(members, number, jobs) => {
+            Reply::Group(Founded { form, members, number, jobs }) => {
+                let number = usize::try_from(*number).unwrap_or(usize::MAX);
                 w.one(&Code(0));
-                w.sized_list(members);
-                w.one_size(usize::try_from(*number).unwrap_or(usize::MAX));
-                descriptions(&mut w, jobs);
+                match form {
+                    GroupForm::Number => w.one_size(number),
+                    GroupForm::Members => {
+                        w.sized_list(members);
+                        w.one_size(number);
+                        descriptions(&mut w, jobs);
+                    }
+                    GroupForm::Flagged => {
+                        w.sized_list(members);
+                        w.one_byte(1);
+                        w.one_size(number);
+                        // Clients ask for what members tell about themselves.
+                        w.one_size(0);
+                    }
+                }
             }
             Reply::Procs(procs) => {
                 w.one(&Code(0));
@@ -96,7 +146,7 @@ impl Reply {
         w.finish()
     }
 
-    /// Decodes the answer to a request: the client's half.
+    /// Decodes the answer to a request: the half of a client of PMIx 4.2.4 to 5.
     pub fn decode(codec: Codec, request: &Request, payload: &Bytes) -> Result<Reply, WireError> {
         let mut reader = Reader::new(codec, payload);
         let r = &mut reader;
@@ -128,8 +178,8 @@ impl Reply {
             Request::Connect { .. } => Reply::Connected(read_descriptions(codec, payload, r)?),
             Request::Query(_) | Request::JobControl { .. } => Reply::Infos(status, r.sized_list()?),
             Request::GroupConstruct { .. } => {
-                let (members, number) = (r.sized_list()?, r.one_size()?);
-                Reply::Group(members, number, read_descriptions(codec, payload, r)?)
+                let (form, members, number) = (GroupForm::Members, r.sized_list()?, r.one_size()?);
+                Reply::Group(Founded { form, members, number, jobs: read_descriptions(codec, payload, r)? })
             }
             Request::ResolvePeers { .. } => Reply::Procs(r.sized_list()?),
             Request::ResolveNodes { .. } => Reply::Text(r.one_text()?),

@@ -135,6 +135,19 @@ fn a_group_may_be_dissolved_in_any_versions_form() {
     }
 }
 
+#[test]
+fn clients_are_told_about_a_group_as_their_version_expects() {
+    let reply = |form| {
+        let members = vec![Proc::new("n", 0)];
+        Reply::Group(Founded { form, members, number: 9, jobs: Vec::new() }).encode(Codec::V41)
+    };
+    assert_eq!(reply(GroupForm::of("4.2.2")), b"\x02\0\x02\x09");
+    assert_eq!(reply(GroupForm::of("5.0.11")), b"\x02\0\x02\x01\x02\x04n\0\0\x02\x09");
+    assert_eq!(reply(GroupForm::of("6.1.0")), b"\x02\0\x02\x01\x02\x04n\0\0\x02\x01\x02\x09\x02\0");
+    assert_eq!(GroupForm::of("4.2.4"), GroupForm::Members);
+    assert_eq!(GroupForm::of(""), GroupForm::Number);
+}
+
 fn replies() -> impl Strategy<Value = (Request, Reply)> {
     let name = || "[a-z]{1,8}";
     let values = || prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from);
@@ -162,7 +175,12 @@ fn replies() -> impl Strategy<Value = (Request, Reply)> {
             .prop_map(|infos| Reply::Infos(Status::SUCCESS, infos))
             .prop_map(with(Request::Query(Vec::new()))),
         (prop::collection::vec(proc(), 0..3), any::<u64>(), jobs())
-            .prop_map(|(members, number, jobs)| Reply::Group(members, number, jobs))
+            .prop_map(|(members, number, jobs)| Reply::Group(Founded {
+                form: GroupForm::Members,
+                members,
+                number,
+                jobs
+            }))
             .prop_map(with(group)),
         prop::collection::vec(proc(), 0..3).prop_map(Reply::Procs).prop_map(with(peers)),
         prop::option::of(prop::collection::vec(1_u8.., 0..8)).prop_map(Reply::Text).prop_map(with(nodes)),

@@ -16,6 +16,7 @@ impl Step {
             if self.lost.insert(node, lost.why.clone()).is_some() {
                 continue; // a repeat
             }
+            self.tell_lost_node(node, out);
             for local in 0..self.ranks.len() {
                 if self.ranks[local].wants_losses {
                     self.tell_loss(local, node, out);

@@ -54,7 +54,7 @@ pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
-pub use pmix::Client;
+pub use pmix::{Client, Removal, Removed};
 pub use programs::Linked;
 pub use start::RankStart;
 
@@ -168,6 +168,8 @@ pub enum Effect {
     PmiClose(Local),
     /// Write to a PMIx client's connection.
     PmixSend(Client, Bytes),
+    /// Remove files of ranks that have ended; what is not there, or not the user's, is left alone.
+    Remove(Vec<Removal>),
     /// Close a PMIx client's connection after what was written. Its end need not be reported.
     PmixClose(Client),
     /// Write to a rank's standard input.
@@ -408,11 +410,6 @@ impl Step {
     /// Returns the number of ranks of this step.
     pub fn ranks_here(&self) -> u32 {
         self.ranks.len() as u32
-    }
-
-    /// Returns the id of its node.
-    pub fn node(&self) -> NodeId {
-        self.node
     }
 
     /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.

@@ -77,7 +77,7 @@ pub(crate) fn job_with(ranks: &[u32], change: impl Fn(&mut LaunchBody)) -> Vec<N
 impl Node {
     pub(crate) fn input(&mut self, input: Input) {
         let mut effects = Vec::new();
-        let now = Now { mono: self.now, ..Now::default() };
+        let now = Now { mono: self.now, unix_ms: 0 };
         self.step.handle(now, input, &mut effects);
         self.step.settle(now, &mut effects);
         for effect in effects {
@@ -154,7 +154,7 @@ impl Node {
         let codec = self.clients[&client].0;
         let sent = self.sent.entry(client).or_default();
         let (events, others): (Vec<_>, _) = sent.drain(..).partition(|message| message.tag == 0);
-        *sent = others;
+        *sent = others.into();
         events.iter().map(|message| Event::decode(codec, &message.payload).expect("an event")).collect()
     }
 

@@ -246,6 +246,8 @@ impl World {
                 let delay = self.delay();
                 self.after(delay, Event::Rank(pid, local, RankEvent::Signal(signal)));
             }
+            // The simulated ranks speak PMI-1 only; `tests/pmix` has PMIx clients.
+            Effect::PmixSend(..) | Effect::PmixClose(_) | Effect::Remove(_) => unreachable!("no rank speaks PMIx"),
             Effect::Look(_) => return Some(Input::Mapped(self.mapped.clone())),
             Effect::Sweep => {
                 let delay = self.rng.within(Duration::from_millis(4));

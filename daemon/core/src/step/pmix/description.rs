@@ -39,7 +39,7 @@ pub(super) struct Inside {
     pub(super) directory: String,
     /// Each program's words and working directory.
     pub(super) apps: Vec<(String, String)>,
-    /// The cpus of the node's ranks, as hwloc writes lists of them; empty: not bound.
+    /// The cpus of the node's ranks that are bound, as hwloc writes lists of them.
     pub(super) cpusets: BTreeMap<u32, String>,
     /// The process that spawned the job.
     pub(super) parent: Option<Proc>,

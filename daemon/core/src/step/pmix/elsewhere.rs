@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rsd_proto::pmix::{Codec, Kept, Proc, Reply, Status, keys, rank};
+use rsd_proto::pmix::{Codec, Founded, GroupForm, Kept, Proc, Reply, Status, keys, rank};
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::committed::Packed;
@@ -150,12 +150,13 @@ impl Step {
         self.pmix.elsewhere.waiting = others;
         for Waiting { to, jobs, then } in complete {
             let Some(codec) = self.codec_of(to.client) else { continue };
-            let reply = self.reply_with_jobs(codec, &jobs, then);
+            let form = self.pmix.clients.get(&to.client).map_or(GroupForm::Members, |peer| peer.groups);
+            let reply = self.reply_with_jobs(codec, form, &jobs, then);
             self.send_pmix(to, &reply, out);
         }
     }
 
-    fn reply_with_jobs(&self, codec: Codec, jobs: &[String], then: Then) -> Reply {
+    fn reply_with_jobs(&self, codec: Codec, form: GroupForm, jobs: &[String], then: Then) -> Reply {
         let known: Vec<&Description> = jobs.iter().filter_map(|job| self.pmix.elsewhere.known.get(job)).collect();
         let blobs = || known.iter().map(|job| (job.namespace.clone(), job.blob(codec))).collect::<Vec<_>>();
         match then {
@@ -165,7 +166,7 @@ impl Step {
                     rank::WILDCARD => self.all_of(&member.namespace),
                     _ => vec![member.clone()],
                 });
-                Reply::Group(members.collect(), number, blobs())
+                Reply::Group(Founded { form, members: members.collect(), number, jobs: blobs() })
             }
             Then::Spawned => match &known[..] {
                 [job] => Reply::Spawned(job.namespace.clone(), job.blob(codec)),

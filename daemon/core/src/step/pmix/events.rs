@@ -1,11 +1,12 @@
 //! What clients are told without having asked at that moment: that a rank was lost, and what other processes report.
 
 use bytes::Bytes;
-use rsd_proto::pmix::{Codec, Event, Info, Proc, Range, Reader, Reply, Status, Writer, keys, rank};
+use rsd_proto::pmix::{Codec, Event, Info, Proc, Range, Reader, Reply, Status, Value, Writer, keys, rank};
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::elsewhere::Asked;
 use super::{Awaited, Effect, Local, Step, To};
+use crate::NodeId;
 
 /// The codec of events between steps.
 const BETWEEN: Codec = Codec::V41;
@@ -123,13 +124,21 @@ impl Step {
     }
 
     /// Tells the clients of this node that a rank has ended without finalize.
-    pub(super) fn tell_lost(&mut self, local: Local, out: &mut Vec<Effect>) {
-        let rank = &self.ranks[local];
-        if !rank.pmi.is_active() || !self.pmix.committed.contains_key(&local) && !self.pmix.serves(local) {
-            return;
+    pub(super) fn tell_lost(&self, local: Local, out: &mut Vec<Effect>) {
+        if self.ranks[local].pmi.is_active() {
+            self.tell_lost_proc(self.proc_of(local), out);
         }
-        let source = self.proc_of(local);
-        let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, rsd_proto::pmix::Value::Proc(source.clone()))];
+    }
+
+    /// Tells the clients of this node that the ranks of another node are lost, in a job that continues without it.
+    pub(in super::super) fn tell_lost_node(&self, node: NodeId, out: &mut Vec<Effect>) {
+        for rank in self.map.ranks_on(node).filter(|_| !self.pmix.clients.is_empty()) {
+            self.tell_lost_proc(Proc::new(&self.launch.namespace, rank), out);
+        }
+    }
+
+    fn tell_lost_proc(&self, source: Proc, out: &mut Vec<Effect>) {
+        let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))];
         let lost = Event { status: Status::LOST_CONNECTION, source: source.clone(), infos: infos.clone() };
         self.deliver(&lost, None, None, out);
         // What fault-tolerant MPI asks for by name.

@@ -10,7 +10,8 @@
 //! - `published`: values under names;
 //! - `spawns`: jobs that ranks start;
 //! - `events`: what clients are told, and tell each other;
-//! - `questions`: queries, logs and requests to control a job.
+//! - `questions`: queries, logs and requests to control a job;
+//! - `leftovers`: files that ranks want removed after their end.
 //!
 //! A request that others must complete keeps its [`To`] under a ticket, or in the list of the module that completes it. Nothing here
 //! outlives the step. Requests of clients that are gone are answered to nobody.
@@ -21,6 +22,7 @@ mod description;
 mod elsewhere;
 mod events;
 mod gets;
+mod leftovers;
 mod published;
 mod questions;
 mod spawns;
@@ -31,7 +33,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::pmix::environment::{Program, Server};
 use rsd_proto::pmix::{
-    Codec, Hello, Info, Message, MessageDecoder, Proc, Reply, Request, Role, Status, accepted, keys, rank, refused,
+    Codec, GroupForm, Hello, Info, Message, MessageDecoder, Proc, Reply, Request, Role, Status, accepted, keys, rank,
+    refused,
 };
 
 use super::dialect::{self, Asker, By};
@@ -44,6 +47,7 @@ use description::{Description, Inside};
 use elsewhere::Elsewhere;
 use events::Wanted;
 use gets::Gets;
+pub use leftovers::{Removal, Removed};
 
 /// The number of a client, which the step process assigns: never used twice.
 pub type Client = u64;
@@ -66,6 +70,8 @@ pub(super) struct Pmix {
     gets: Gets,
     collectives: Collectives,
     elsewhere: Elsewhere,
+    /// What to remove when a rank has ended; None: when all have.
+    leftovers: Vec<(Option<Local>, Removal)>,
     /// Ranks in the job's fence, each with the further fences that it has requested meanwhile.
     fencing: HashMap<Local, VecDeque<Fencing>>,
 }
@@ -76,6 +82,7 @@ struct Peer {
     local: Local,
     codec: Codec,
     role: Role,
+    groups: GroupForm,
     decoder: MessageDecoder,
     finalized: bool,
     wanted: Wanted,
@@ -152,6 +159,7 @@ impl Step {
             local,
             codec: hello.codec,
             role: hello.role,
+            groups: GroupForm::of(&hello.version),
             decoder: MessageDecoder::default(),
             finalized: false,
             wanted: Wanted::default(),
@@ -305,8 +313,10 @@ impl Step {
     /// Handles that a rank has ended: what waits for it will not come.
     pub(super) fn on_pmix_rank_over(&mut self, local: Local, out: &mut Vec<Effect>) {
         self.fail_gets_of(local, out);
+        self.answer_fetches_of(local, out);
         self.fail_collectives_of(local, out);
         self.tell_lost(local, out);
+        self.remove_leftovers(local, out);
     }
 
     // --- fences of the whole job ---
@@ -426,7 +436,7 @@ impl Step {
                 false => format!("{first}-{last}"),
             });
             let cpus = cpus.collect::<Vec<_>>().join(",");
-            (!cpus.is_empty()).then_some((rank.rank, cpus))
+            (!cpus.is_empty()).then(|| (rank.rank, format!("hwloc:{cpus}")))
         });
         let server = self.pmix.server.as_ref();
         Description {

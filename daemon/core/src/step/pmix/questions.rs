@@ -156,7 +156,7 @@ impl Step {
         }
     }
 
-    /// Controls this job's processes. Requests to remove files at the job's end are answered, and left to the library.
+    /// Controls this job's processes.
     pub(super) fn on_job_control(
         &mut self,
         now: Now,
@@ -171,9 +171,11 @@ impl Step {
         let whole = targets.is_empty() || targets.iter().any(|target| target.rank == rank::WILDCARD);
         let is_meant = |number: u32| whole || targets.iter().any(|target| target.rank == number);
         let mut status = Status::NOT_SUPPORTED;
+        if infos.iter().any(|info| [keys::REGISTER_CLEANUP, keys::REGISTER_CLEANUP_DIR].contains(&&info.key[..])) {
+            status = self.on_cleanup(local, targets, infos);
+        }
         for info in infos {
             match &info.key[..] {
-                keys::REGISTER_CLEANUP | keys::REGISTER_CLEANUP_DIR => status = Status::SUCCESS,
                 keys::JOB_CONTROL_KILL | keys::JOB_CONTROL_TERMINATE if whole => {
                     self.on_abort(now, local, 1);
                     status = Status::SUCCESS;

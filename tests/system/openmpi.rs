@@ -1,0 +1,96 @@
+//! Open MPI and other PMIx clients: unmodified programs under the same commands as all others.
+
+use rsd_tests::{Call, Dvm, Mpi, Options, pkg_config, plain_with, python};
+
+use crate::sorted;
+
+/// The Open MPIs that bring mpi4py.
+const WHEELS: [Mpi; 2] = [Mpi::OpenMpi4, Mpi::OpenMpi5];
+
+/// `rsctl run …` of a script with this MPI's Python. Between daemons of one machine, Open MPI must be told to use loopback.
+fn run(dvm: &Dvm, mpi: Mpi, ranks: &str, script: &[&str]) -> Call {
+    let interpreter = mpi.python().expect("it brings mpi4py");
+    let [_, path] = python(script[0]);
+    let call = dvm.rsctl(["run", "-n", ranks]).args([&interpreter]).args([&path]).args(&script[1..]);
+    let call = call.env("OMPI_MCA_btl_tcp_if_include", "lo").env("OMPI_MCA_pml", "ob1");
+    match mpi.environment() {
+        Some((name, value)) => call.env(name, value),
+        None => call,
+    }
+}
+
+#[test]
+fn every_open_mpi_is_one_world_on_one_node_and_on_two() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 4 / nodes as u32, args: Vec::new() });
+        for mpi in WHEELS {
+            // Version 4.1 names its shared memory after the host, which both nodes have in common here.
+            let call = run(&dvm, mpi, "4", &["allreduce.py"]);
+            let call = if nodes > 1 { call.env("OMPI_MCA_btl", "tcp,self") } else { call };
+            assert_eq!(call.ok(), "allreduce right on 4 ranks\n", "{mpi:?} on {nodes} nodes");
+        }
+        let program = Mpi::OpenMpiDebian.program("collectives.c");
+        let call = dvm.rsctl(["run", "-n", "4", &program]).env("OMPI_MCA_btl_tcp_if_include", "lo");
+        let call = if nodes > 1 { call.env("OMPI_MCA_btl", "tcp,self") } else { call };
+        assert_eq!(call.ok(), "collectives right on 4 ranks\n", "{nodes} nodes");
+    }
+}
+
+#[test]
+fn a_client_without_mpi_gets_right_answers_on_one_node_and_on_two() {
+    let flags = pkg_config("pmix");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let program = plain_with("pmix.c", &flags);
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 4 / nodes as u32, args: Vec::new() });
+        let printed = dvm.rsctl(["run", "-n", "4", &program]).ok();
+        let expected: Vec<String> = (0..4).map(|rank| format!("rank {rank} of 4 right")).collect();
+        assert_eq!(sorted(&printed), expected, "{nodes} nodes");
+    }
+}
+
+#[test]
+fn sessions_spawns_and_connections_work() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
+    let printed = run(&dvm, Mpi::OpenMpi5, "3", &["sessions.py"]).ok();
+    let expected: Vec<String> = (0..3).map(|rank| format!("rank {rank} of 3, 2 in the smaller one")).collect();
+    assert_eq!(sorted(&printed), expected);
+    for mpi in WHEELS {
+        let printed = run(&dvm, mpi, "2", &["family.py"]).ok();
+        assert_eq!(sorted(&printed), ["child in 4", "child in 4", "parent in 4", "parent in 4"], "{mpi:?}");
+        let accepting = run(&dvm, mpi, "2", &["doors.py", "accept"]).start();
+        accepting.until_stdout(|text| text.contains("published").then_some(()));
+        let connecting = run(&dvm, mpi, "2", &["doors.py", "connect"]).ok();
+        assert_eq!(connecting, "4 together\n4 together\n", "{mpi:?}");
+        assert_eq!(sorted(&accepting.end().ok()), ["4 together", "4 together", "published"], "{mpi:?}");
+    }
+}
+
+#[test]
+fn an_abort_and_an_exit_without_finalize_end_the_job_with_their_code() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 4, args: Vec::new() });
+    for mpi in WHEELS {
+        let said = run(&dvm, mpi, "2", &["ends.py", "abort"]).fails(7);
+        assert!(said.contains("called MPI_Abort with code 7"), "{mpi:?}: {said}");
+        let said = run(&dvm, mpi, "2", &["ends.py", "exit"]).fails(5);
+        assert!(said.contains("exited with code 5 (without MPI_Finalize)"), "{mpi:?}: {said}");
+    }
+}
+
+#[test]
+fn a_job_leaves_no_files_behind() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 4, args: Vec::new() });
+    let directory = dvm.scratch().join("segments");
+    std::fs::create_dir(&directory).expect("the scratch directory is writable");
+    let within = |call: Call| {
+        let names = ["TMPDIR", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"];
+        names.iter().fold(call, |call, name| call.env(name, &directory))
+    };
+    for mpi in WHEELS {
+        within(run(&dvm, mpi, "2", &["allreduce.py"])).ok();
+        within(run(&dvm, mpi, "2", &["ends.py", "exit"])).fails(5);
+        let left: Vec<_> =
+            std::fs::read_dir(&directory).expect("it exists").flatten().map(|it| it.file_name()).collect();
+        assert!(left.is_empty(), "{mpi:?}: {left:?}");
+    }
+}
