@@ -18,10 +18,12 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 /// Prefixes of the names of parameters, which users set.
 const PARAMETERS: [&str; 2] = ["OMPI_MCA_", "PMIX_MCA_"];
 
-/// Prefixes of those parameters that Open MPI's launchers set for their ranks.
-const LAUNCHER_PARAMETERS: [&str; 6] = [
+/// Prefixes of those parameters that launchers of Open MPI's programs, rsd among them, set for their ranks.
+const LAUNCHER_PARAMETERS: [&str; 8] = [
+    "OMPI_MCA_btl_vader_backing_directory",
     "OMPI_MCA_ess",
     "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_mpi_oversubscribe",
     "OMPI_MCA_orte_",
     "OMPI_MCA_pmix",
     "OMPI_MCA_shmem_RUNTIME",

