@@ -1,7 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `service`), the local half of the
-//! `fence`, the KVS,
+//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `pmi2`, `service`), the local half of the
+//! `fence`, on which the `ring` rides, the KVS, the values that stay `on_node`,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
@@ -23,9 +23,12 @@ mod listening;
 mod losses;
 mod meeting;
 mod members;
+mod on_node;
 mod pmi;
 mod pmi1;
+mod pmi2;
 mod programs;
+mod ring;
 mod service;
 mod start;
 mod streams;
@@ -61,6 +64,7 @@ use kin::Compared;
 use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
+use on_node::OnNode;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -184,6 +188,7 @@ pub struct Step {
     tuning: Tuning,
     ranks: Vec<Rank>,
     kvs: Kvs,
+    on_node: OnNode,
     fence: Fence,
     calls: Calls,
     listening: Listening,
@@ -291,6 +296,7 @@ impl Step {
             tuning,
             ranks,
             kvs,
+            on_node: OnNode::default(),
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
             listening: Listening::default(),
