@@ -40,6 +40,7 @@ impl Step {
             dialect::Reply::Spawned { namespace, .. } => self.with_jobs(to, vec![namespace], Then::Spawned, out),
             dialect::Reply::Done
             | dialect::Reply::Value(_)
+            | dialect::Reply::Neighbours { .. }
             | dialect::Reply::Refused(_)
             | dialect::Reply::Failed(_) => {
                 // The head has told the user why.
