@@ -73,12 +73,7 @@ impl Mpi {
     /// What its programs need in their environment because of the place where it is installed.
     #[track_caller]
     pub fn environment(self) -> Option<(&'static str, PathBuf)> {
-        match self {
-            Mpi::Debian | Mpi::OpenMpiDebian | Mpi::Wheel | Mpi::WheelAbi | Mpi::Ours => None,
-            Mpi::Intel => Some(("LD_LIBRARY_PATH", intel().1)),
-            Mpi::OpenMpi4 => Some(("OPAL_PREFIX", peer("openmpi4", ""))),
-            Mpi::OpenMpi5 => Some(("OPAL_PREFIX", peer("openmpi", ""))),
-        }
+        (self == Mpi::Intel).then(|| ("LD_LIBRARY_PATH", intel().1))
     }
 
     /// The folder of the MPI library, for LD_LIBRARY_PATH. Only for libraries with the standard ABI.

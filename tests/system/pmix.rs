@@ -1,7 +1,8 @@
-//! Clients of PMIx without MPI: `programs/pmix.c` over Debian's libpmix, which asks for more than any MPI does.
+//! Clients of PMIx without MPI: `programs/pmix_client.c` over Debian's libpmix, which asks for more than any MPI does.
 
-use rsd_tests::{Call, Dvm, Options, pkg_config, plain_with};
+use rsd_tests::{Call, Dvm, Options, Running, pkg_config, plain_with};
 
+use crate::groups::{all_ok, member};
 use crate::sorted;
 
 /// `rsctl run` of the client on four ranks, which go to the nodes in turn.
@@ -11,7 +12,7 @@ fn client(dvm: &Dvm, words: &[&str]) -> Call {
 
 fn program() -> String {
     let flags = pkg_config("pmix");
-    plain_with("pmix.c", &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    plain_with("pmix_client.c", &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Lets the client check itself, on one node and on two.
@@ -65,7 +66,7 @@ fn every_rank_knows_its_place_and_its_peers() {
 #[test]
 fn two_jobs_connect_and_read_each_others_values() {
     for nodes in [1, 2] {
-        let dvm = Dvm::start(nodes);
+        let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
         let jobs = [["meet", "here", "there"], ["meet", "there", "here"]].map(|words| client(&dvm, &words).start());
         for job in jobs {
             assert_eq!(job.end().ok(), "meet right on 4\n", "{nodes} nodes");
@@ -92,9 +93,25 @@ fn an_abort_ends_the_job_with_its_code_and_message() {
 }
 
 #[test]
-fn the_death_of_a_rank_is_an_event_for_the_others_and_ends_the_job() {
-    let dvm = Dvm::start(1);
-    let ended = client(&dvm, &["lost"]).end();
-    assert_eq!(sorted(&ended.out()), ["told of 1"; 3], "{ended}");
-    assert!(ended.fails(3).contains("rank 1 on node0 exited with code 3"));
+fn members_of_a_group_read_each_others_values() {
+    let dvm = Dvm::start(2);
+    let program = program();
+    for name in ["values", "late", "groups"] {
+        let start = |at: usize| member(&dvm, at % 2, &format!("{name} --size 4"), &[&program, name]).start();
+        assert_eq!(all_ok((0..4).map(start).collect()), [format!("{name} right on 4")]);
+    }
+}
+
+#[test]
+fn the_death_of_a_member_is_an_event_for_the_others() {
+    let dvm = Dvm::start(2);
+    let program = program();
+    let start = |at: usize| member(&dvm, at % 2, "actors --size 4", &[&program, "lost"]).start();
+    let members: Vec<Running> = (0..4).map(start).collect();
+    let ends = members.into_iter().map(Running::end).map(|end| (end.status.code(), end.out()));
+    let ends: Vec<(Option<i32>, String)> = ends.collect();
+    let told = ends.iter().filter(|end| **end == (Some(0), "told of 1\n".to_owned())).count();
+    let died = ends.iter().filter(|end| end.0 == Some(3)).count();
+    assert_eq!((told, died), (3, 1), "{ends:?}");
+    assert!(dvm.ctl("wait last").fails(1).contains("ended without MPI_Finalize"));
 }

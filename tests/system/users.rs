@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Uid, User};
-use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, copy_program, eventually};
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, copy_program, eventually, pkg_config, plain_with};
 use serde_json::Value;
 
 const WITHIN: Duration = Duration::from_secs(20);
@@ -406,4 +406,25 @@ fn sockets_that_say_nothing_do_not_stall_the_head() {
     }
     flood.until_stdout(|out| out.contains("open").then_some(()));
     shared.rsctl(1, "run -n 1 true").ok();
+}
+
+#[test]
+fn a_pmix_server_serves_the_processes_of_its_jobs_user_only() {
+    let Some(shared) = Shared::start(1, "") else { return };
+    let flags = pkg_config("pmix");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let program = shared.copy(plain_with("pmix.c", &flags));
+    for uid in [1, 2] {
+        let printed = shared.rsctl(uid, "run -n 2").args([&program]).ok();
+        assert_eq!(crate::sorted(&printed), ["rank 0 of 2 right", "rank 1 of 2 right"], "uid {uid}");
+    }
+    // A rank of one user gives its environment away.
+    let rank = shared.rsctl(1, "run -n 1 sh -c").args(["env; echo all; exec sleep 60"]).start();
+    let told = rank.until_stdout(|text| text.contains("\nall\n").then(|| text.to_owned()));
+    let variables: Vec<(&str, &str)> =
+        told.lines().filter(|line| line.starts_with("PMIX_")).filter_map(|line| line.split_once('=')).collect();
+    let with = |uid| variables.iter().fold(shared.run(uid, &program), |call, (name, value)| call.env(name, value));
+    let refused = with(2).end();
+    assert!(refused.out().starts_with("rank") && refused.out().contains("init:"), "{}", refused.out());
+    assert_eq!(with(1).ok(), "rank 0 of 1 right\n");
 }

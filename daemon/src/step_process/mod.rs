@@ -194,7 +194,7 @@ async fn run(
     // Members of groups are told about PMI-1 only.
     let pmix = match of_group {
         true => None,
-        false => match PmixPort::listen(&launch, core.ranks_here(), core.node(), events.clone()) {
+        false => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
             Ok((port, server)) => {
                 core = core.serve_pmix(server);
                 Some(port)
@@ -244,7 +244,13 @@ async fn run(
                     process.take([input]).await;
                 }
             }
-            _ = signals.child.recv() => process.reap(),
+            _ = signals.child.recv() => {
+                // What a rank sent before it ended comes first: an abort explains its exit.
+                while let Ok(event) = inbox.try_recv() {
+                    process.on_event(event);
+                }
+                process.reap();
+            }
             () = tokio::time::sleep_until(deadline.into()) => {
                 process.tick();
             }
@@ -495,6 +501,9 @@ impl StepProcess {
                 Exit::Exited(code) => Status::Exited(code),
                 Exit::Signaled(signal) => Status::Signaled(signal),
             };
+            for bytes in self.ranks.pmi_rest(local) {
+                self.handle(Input::Pmi(local, bytes));
+            }
             self.handle(Input::Exited(local, status));
         }
     }

@@ -61,9 +61,8 @@ pub(super) struct PmixPort {
     /// The number of the last client.
     last: Client,
     most: usize,
-    /// For the files of ranks; it exists once there was a client.
-    directory: PathBuf,
-    has_directory: bool,
+    /// For the files and the shared memory of ranks.
+    directories: Directories,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -80,19 +79,24 @@ impl PmixPort {
     pub(super) fn listen(
         launch: &LaunchBody,
         ranks: u32,
-        node: u32,
         events: mpsc::UnboundedSender<Event>,
     ) -> std::io::Result<(PmixPort, Server)> {
         // Port ranges are for firewalls, which this port never meets.
         let listener = network::listen((Ipv4Addr::LOCALHOST, 0).into())?;
         let port = listener.local_addr()?.port();
         tokio::task::spawn_local(accept(listener, events.clone()));
-        let directory = temporary(launch).join(format!("{}.{node}", launch.namespace));
+        // Other users see its name, so it must not contain the job's namespace.
+        let name = crate::random::random::<8>().map(u64::from_ne_bytes).map_err(std::io::Error::other)?;
+        let name = format!("rsd-ranks-{name:016x}");
+        let (files, shared) = (temporary(launch).join(&name), Path::new(MEMORY).join(&name));
         let most = 64 + CLIENTS_PER_RANK * ranks as usize;
         // A path that is not UTF-8 cannot be described to clients, which then choose one of their own.
-        let server = Server { port, directory: directory.to_str().unwrap_or_default().to_owned(), cores: cores() };
-        let (clients, has_directory) = (HashMap::new(), false);
-        Ok((PmixPort { clients, last: 0, most, directory, has_directory, events }, server))
+        let directory = files.to_str().unwrap_or_default().to_owned();
+        let in_memory = if Path::new(MEMORY).is_dir() { shared.to_string_lossy().into_owned() } else { String::new() };
+        let wanted = [&directory, &in_memory].into_iter().filter(|path| !path.is_empty()).map(PathBuf::from);
+        let directories = Directories::Wanted(wanted.collect());
+        let server = Server { port, directory, shared: in_memory, cores: cores() };
+        Ok((PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server))
     }
 
     /// Serves a peer, under the number that is returned. None: there are too many.
@@ -102,7 +106,7 @@ impl PmixPort {
             warn!("dropped a PMIx connection: the job's ranks have {} already", self.most);
             return None;
         }
-        self.make_directory();
+        self.directories.make();
         self.last += 1;
         let client = self.last;
         let stream = Rc::new(stream);
@@ -136,25 +140,43 @@ impl PmixPort {
             let _ = shutdown(connection.stream.as_raw_fd(), Shutdown::Both);
         }
     }
+}
 
-    fn make_directory(&mut self) {
-        if self.has_directory || self.directory.to_str().is_none() {
-            return;
-        }
-        // If another program has taken the name, which it could only guess, the ranks make do without.
-        match std::fs::DirBuilder::new().mode(0o700).create(&self.directory) {
-            Ok(()) => self.has_directory = true,
-            Err(error) => debug!(%error, directory = %self.directory.display(), "no directory for the ranks' files"),
-        }
+/// Where kernels keep files in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// Directories of the ranks here. They are removed with everything in them.
+#[derive(Debug)]
+enum Directories {
+    /// No client has come yet.
+    Wanted(Vec<PathBuf>),
+    Made(Vec<PathBuf>),
+}
+
+impl Directories {
+    fn make(&mut self) {
+        let Directories::Wanted(paths) = self else { return };
+        let made = std::mem::take(paths).into_iter().filter(|path| {
+            // If another program has taken the name, which it could only guess, the ranks make do without.
+            match std::fs::DirBuilder::new().mode(0o700).create(path) {
+                Ok(()) => true,
+                Err(error) => {
+                    debug!(%error, directory = %path.display(), "no directory for the ranks' files");
+                    false
+                }
+            }
+        });
+        *self = Directories::Made(made.collect());
     }
 }
 
-impl Drop for PmixPort {
+impl Drop for Directories {
     fn drop(&mut self) {
-        if self.has_directory
-            && let Err(error) = std::fs::remove_dir_all(&self.directory)
-        {
-            debug!(%error, directory = %self.directory.display(), "cannot remove the ranks' files");
+        let Directories::Made(paths) = self else { return };
+        for path in paths {
+            if let Err(error) = std::fs::remove_dir_all(&*path) {
+                debug!(%error, directory = %path.display(), "cannot remove the ranks' files");
+            }
         }
     }
 }

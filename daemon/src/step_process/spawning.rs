@@ -10,6 +10,8 @@
 //! | `env` | `NAME=VALUE`, over the spawner's environment; may be given several times |
 //! | `soft` | smaller numbers of ranks that are acceptable: `first:last:stride,…` |
 //! | `file` | a file of further keys, as lines of `key = value` |
+//! | `map_by`, `rank_by`, `bind_to` | as `rsctl run --map-by` and so on, for the whole job; Open MPI's names for them too |
+//! | `npernode`, `pernode`, `ppr` | as `--map-by ppr:…` |
 //! | `rsd_apart` | `true`: if the new job fails, the spawner's job continues |
 //!
 //! Other keys belong to other implementations and are ignored.
@@ -18,9 +20,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use bytes::Bytes;
 use rsd_config::{hostfile, hostlist, triplets};
+use rsd_core::place::policy::{BindTo, MapBy, PolicyError, RankBy};
 use rsd_core::plan;
 use rsd_core::step::SpawnWish;
 use rsd_proto::pmi::environment::is_launcher_variable;
@@ -57,11 +61,13 @@ pub(super) fn wish(
     read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<SpawnWish, String> {
     let mut apart = false;
+    let mut placed = Placed::default();
     let mut soft = Vec::new();
     let mut apps = Vec::new();
     for segment in spawn.segments {
         let keys = Keys::of(&segment, &spawner.wdir, &read)?;
         apart |= keys.apart;
+        placed.add(keys.placed);
         soft.push(Soft { triplets: keys.soft });
         let argv = [segment.execname].into_iter().chain(segment.args).map(Bytes::from).collect();
         let wdir = if keys.wdir.as_os_str().is_empty() { spawner.wdir.clone() } else { spawner.wdir.join(&keys.wdir) };
@@ -82,6 +88,9 @@ pub(super) fn wish(
         apps,
         env: spawner.env.into_iter().filter(|var| !hidden(var)).collect(),
         oversubscribe: spawner.oversubscribe,
+        map_by: placed.map_by.unwrap_or_default(),
+        rank_by: placed.rank_by.unwrap_or_default(),
+        bind_to: placed.bind_to.unwrap_or_default(),
         output_dir: spawner.output_dir,
         output_overwrite: spawner.output_overwrite,
         inherited: spawner.inherited,
@@ -101,7 +110,31 @@ struct Keys {
     path: Vec<u8>,
     env: Vec<EnvVar>,
     soft: Vec<Triplet>,
+    placed: Placed,
     apart: bool,
+}
+
+/// Where the ranks of a job go, in the canonical form of rsctl's options.
+#[derive(Debug, Default)]
+struct Placed {
+    map_by: Option<String>,
+    rank_by: Option<String>,
+    bind_to: Option<String>,
+}
+
+impl Placed {
+    /// Adds what another program of the same job says; the last word counts.
+    fn add(&mut self, other: Placed) {
+        self.map_by = other.map_by.or(self.map_by.take());
+        self.rank_by = other.rank_by.or(self.rank_by.take());
+        self.bind_to = other.bind_to.or(self.bind_to.take());
+    }
+}
+
+/// Parses a rule as rsctl's option of that kind; returns its canonical form.
+fn rule<T: FromStr<Err = PolicyError> + ToString>(key: &str, text: &str) -> Result<Option<String>, String> {
+    let rule = text.to_ascii_lowercase().parse::<T>().map_err(|error| format!("info key {key}: {error}"))?;
+    Ok(Some(rule.to_string()))
 }
 
 impl Keys {
@@ -148,6 +181,12 @@ impl Keys {
                 }
             },
             b"soft" => self.soft = soft(text()?)?,
+            b"map_by" => self.placed.map_by = rule::<MapBy>("map_by", text()?)?,
+            b"rank_by" => self.placed.rank_by = rule::<RankBy>("rank_by", text()?)?,
+            b"bind_to" => self.placed.bind_to = rule::<BindTo>("bind_to", text()?)?,
+            b"npernode" => self.placed.map_by = rule::<MapBy>("npernode", &format!("ppr:{}:node", text()?))?,
+            b"pernode" => self.placed.map_by = rule::<MapBy>("pernode", "ppr:1:node")?,
+            b"ppr" => self.placed.map_by = rule::<MapBy>("ppr", &format!("ppr:{}", text()?))?,
             b"file" if deep == 0 => return Err("info key file: the files include each other".into()),
             b"file" => {
                 for line in
@@ -239,6 +278,21 @@ mod tests {
         );
         assert_eq!((&app.wdir[..], &app.path[..]), (&b"/work/sub"[..], &b"/opt/bin"[..]));
         assert_eq!(app.env.iter().map(|var| &var.value[..]).collect::<Vec<_>>(), [b"2".as_slice(), b"x=y"]);
+    }
+
+    #[test]
+    fn placement_keys_are_rules_of_rsctl() {
+        for (keys, map_by, bind_to) in [
+            (&[("map_by", "PPR:2:Node"), ("bind_to", "Core")][..], "ppr:2:node", "core"),
+            (&[("npernode", "3")], "ppr:3:node", ""),
+            (&[("pernode", "true"), ("ppr", "1:package")], "ppr:1:package", ""),
+            (&[], "", ""),
+        ] {
+            let spec = wished(keys, "").unwrap().spec;
+            assert_eq!((&spec.map_by[..], &spec.bind_to[..]), (map_by, bind_to), "{keys:?}");
+        }
+        let why = wished(&[("map_by", "moon")], "").unwrap_err();
+        assert!(why.starts_with("info key map_by: "), "{why}");
     }
 
     #[test]

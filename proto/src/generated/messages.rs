@@ -1762,6 +1762,9 @@ pub struct LaunchBody {
     /// Nodes of the map whose ranks only dial out: ranks on other machines cannot dial them, and wait for their dials instead.
     #[prost(uint32, repeated, tag = "70")]
     pub dial_out: ::prost::alloc::vec::Vec<u32>,
+    /// For a spawned job: the namespace of its spawner's job.
+    #[prost(string, tag = "60")]
+    pub spawner_namespace: ::prost::alloc::string::String,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]

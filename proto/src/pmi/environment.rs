@@ -33,7 +33,7 @@ pub const PREFIXES: [&str; 11] = [
 pub const OF_USERS: [&str; 5] = ["PMIX_DEBUG", "PMIX_INSTALL_PREFIX", "PMIX_MCA_", "PMIX_PREFIX", "PMIX_VERBOSE"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 50] = [
+pub const NAMES: [&str; 52] = [
     "I_MPI_HYDRA_UUID",
     "I_MPI_PIN_INFO",
     "I_MPI_PIN_MAPPING",
@@ -46,6 +46,7 @@ pub const NAMES: [&str; 50] = [
     "OMPI_FILE_LOCATION",
     "OMPI_FIRST_RANKS",
     "OMPI_LIBDIR_LOC",
+    "OMPI_MCA_btl_vader_backing_directory",
     "OMPI_MCA_cpu_type",
     "OMPI_MCA_initial_wdir",
     "OMPI_MCA_mpi_oversubscribe",
@@ -61,6 +62,7 @@ pub const NAMES: [&str; 50] = [
     "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
     "OMPI_NUM_APP_CTX",
+    "OMPI_PARENT_PORT",
     "OMPI_TOOL_NAME",
     "OMPI_UNIVERSE_SIZE",
     "OMPI_VERSION",
@@ -195,6 +197,8 @@ mod tests {
             assert!(is_launcher_variable(name.as_bytes()), "{name}");
         }
         for name in [
+            "OMPI_ALLOW_RUN_AS_ROOT",
+            "OMPI_CC",
             "OMPI_MCA_btl",
             "OMPI_MCA_schizo",
             "PMIX_MCA_gds",

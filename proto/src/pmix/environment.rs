@@ -1,10 +1,17 @@
 //! The variables by which PMIx clients find their server, and those that Open MPI's launcher sets for its ranks.
 //!
 //! A rank gets these beside PMI-1's, because nothing shows for certain which library a program will load: an interpreter opens it
-//! while it runs. Every library takes what it knows. Two need a word of explanation, both found by trying all libraries:
+//! while it runs. Every library takes what it knows. Some need a word of explanation, all found by trying all libraries:
 //!
 //! - MPICH 5 refuses to start when it sees both PMI-1 and PMIx, unless `MPIR_CVAR_PMI_VERSION` says which one to use.
 //! - Open MPI 4.1 does not look for a PMIx server unless `OMPI_MCA_schizo` names a launcher that is not its own default.
+//! - Ranks of Open MPI 4.1 spin while they wait, unless `OMPI_MCA_mpi_oversubscribe` tells them that they share cores: HPCC with four
+//!   ranks on two cores takes 196 s instead of 11. Version 5 asks the server.
+//! - Open MPI 4.1 names its shared memory after the host. Daemons of one machine are several nodes of one host name, and ranks that
+//!   take each other's memory for that of a neighbour crash, so each node has a directory of its own for it.
+//!
+//! `OMPI_UNIVERSE_SIZE` is missing on purpose: Open MPI 4.1's `mpirun`, which a script may call within a job, refuses to start when it is
+//! set.
 
 use crate::pmi::environment::Place;
 
@@ -15,6 +22,8 @@ pub struct Server {
     pub port: u16,
     /// A directory for the files of the job's ranks, which need not exist; empty: none.
     pub directory: String,
+    /// A directory in memory for what the ranks share, which exists before they need it; empty: none.
+    pub shared: String,
     /// How many cores the ranks may use.
     pub cores: u32,
 }
@@ -30,12 +39,7 @@ pub struct Program {
     pub wdir: String,
     /// How many ranks run each program of the job.
     pub sizes: Vec<u32>,
-    /// The number of slots that the job could use.
-    pub universe_size: u32,
 }
-
-/// What a rank gets unless its user has set it: the variable's name and value.
-pub const UNLESS_SET: [(&str, &str); 2] = [("MPIR_CVAR_PMI_VERSION", "1"), ("OMPI_MCA_schizo", "ompi")];
 
 /// The version that clients may assume of the server: the oldest whose requests are all served.
 const VERSION: &str = "4.2.2";
@@ -64,7 +68,6 @@ impl Server {
             ("OMPI_COMM_WORLD_LOCAL_RANK", place.local_rank.to_string()),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", place.local_size.to_string()),
             ("OMPI_COMM_WORLD_NODE_RANK", place.local_rank.to_string()),
-            ("OMPI_UNIVERSE_SIZE", program.universe_size.max(place.size).to_string()),
             ("OMPI_NUM_APP_CTX", program.sizes.len().to_string()),
             ("OMPI_APP_CTX_NUM_PROCS", list(&mut program.sizes.iter().copied())),
             ("OMPI_FIRST_RANKS", list(&mut firsts.into_iter())),
@@ -74,6 +77,18 @@ impl Server {
         ];
         if !self.directory.is_empty() {
             variables.push(("OMPI_FILE_LOCATION", format!("{}/{}", self.directory, place.rank)));
+        }
+        variables
+    }
+
+    /// Returns what a rank gets unless its user has set it, if this many ranks run here.
+    pub fn unless_set(&self, local_size: u32) -> Vec<(&'static str, &str)> {
+        let mut variables = vec![("MPIR_CVAR_PMI_VERSION", "1"), ("OMPI_MCA_schizo", "ompi")];
+        if local_size > self.cores {
+            variables.push(("OMPI_MCA_mpi_oversubscribe", "1"));
+        }
+        if !self.shared.is_empty() {
+            variables.push(("OMPI_MCA_btl_vader_backing_directory", &self.shared));
         }
         variables
     }
@@ -97,7 +112,7 @@ mod tests {
             namespace: "rsd-a.b",
             node_address: "",
         };
-        let server = Server { port: 4711, directory: "/tmp/x".into(), cores: 1 };
+        let server = Server { port: 4711, directory: "/tmp/x".into(), shared: "/dev/shm/x".into(), cores: 1 };
         let program = Program { sizes: vec![2, 3], ..Program::default() };
         let variables = server.variables(&place, &program);
         assert!(variables.iter().all(|(name, _)| is_launcher_variable(name.as_bytes())), "{variables:?}");
@@ -105,10 +120,12 @@ mod tests {
             ("PMIX_SERVER_URI3", "rsd.1;tcp4://127.0.0.1:4711"),
             ("OMPI_FIRST_RANKS", "0 2"),
             ("OMPI_APP_CTX_NUM_PROCS", "2 3"),
-            ("OMPI_UNIVERSE_SIZE", "5"),
             ("OMPI_FILE_LOCATION", "/tmp/x/3"),
         ] {
             assert!(variables.contains(&(name, value.to_owned())), "{name}: {variables:?}");
         }
+        // One of these is the same for all jobs.
+        let own = |rest: &[(&str, &str)]| rest.iter().all(|(name, _)| is_launcher_variable(name.as_bytes()));
+        assert!(own(&server.unless_set(2)[2..]) && server.unless_set(2).len() == 4 && server.unless_set(1).len() == 3);
     }
 }

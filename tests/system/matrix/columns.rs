@@ -85,7 +85,8 @@ fn spawn(trial: Trial<'_>) {
     let mut expected = vec!["child of 2"; 5];
     expected.push("family of 7");
     assert_eq!(sorted(&printed), expected);
-    assert_eq!(trial.rsctl(["run", "-n", "2", &program, "refused", "1", "./nowhere"]).ok(), "refused\n");
+    // With several ranks in Open MPI 4.1, only the root of a spawn gets the error; the others hang.
+    assert_eq!(trial.rsctl(["run", "-n", "1", &program, "refused", "1", "./nowhere"]).ok(), "refused\n");
     if trial.mpi.python().is_some() {
         assert_eq!(python(&trial, 2, &["spawn"]), "spawned right from 2\n");
     }

