@@ -27,6 +27,7 @@ mod placement;
 mod places;
 mod plan;
 mod pmi;
+mod pmi2;
 mod ports;
 mod restart;
 mod slurm;

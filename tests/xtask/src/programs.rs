@@ -8,15 +8,16 @@ use anyhow::Context;
 use crate::places;
 use crate::shell::{cargo, quiet, step};
 
-/// Builds the programs for installation; returns the directory of `rsd`, `rsctl` and the MPI library.
+/// Builds the programs for installation; returns the directory of `rsd`, `rsctl` and the libraries.
 ///
 /// - `rsd` and `rsctl` share dependencies and libraries with the development build (`installed.toml`).
-/// - The MPI library is optimised and linked as a whole (the `release` profile), because it handles every message.
+/// - The libraries are optimised and linked as a whole (the `release` profile): the MPI library handles every message.
 /// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took
 ///   a third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically
 ///   because it loads drivers.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    const LIBRARY: [&str; 4] = ["build", "--release", "--package=rsd-mpi", "--lib"];
+    const LIBRARIES: [&str; 6] =
+        ["build", "--release", "--package=rsd-mpi", "--package=rsd-pmi", "--package=rsd-pmi2", "--lib"];
     const SMALL: [&str; 2] = ["-C", "strip=debuginfo"];
     const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
     let installed = places::target()?.join("release");
@@ -35,7 +36,7 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
         if !is_static {
             quiet(with(&rsctl).args(SMALL))?;
         }
-        quiet(&mut cargo(LIBRARY))?;
+        quiet(&mut cargo(LIBRARIES))?;
         for program in ["rsd", "rsctl"] {
             copy(&places::binaries()?.join(program), &installed.join(program))?;
         }

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 19] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -34,6 +34,9 @@ const PACKAGES: [Package; 16] = [
     Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
     Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
     Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
+    Package { name: "libpmi2-0", there: || runs("sh", &["-c", "/sbin/ldconfig -p | grep -q libpmi2.so.0"]) },
+    Package { name: "libpmi2-0-dev", there: || runs("test", &["-e", "/usr/include/slurm/pmi2.h"]) },
+    Package { name: "libpmi0-dev", there: || runs("test", &["-e", "/usr/include/slurm/pmi.h"]) },
 ];
 
 const TO_BUILD: usize = 3;
