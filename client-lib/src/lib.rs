@@ -12,14 +12,14 @@
 //! - [`shared_memory`]: what both of these do with memory of several processes.
 //! - [`engine`]: matching and protocol, without I/O: tests simulate whole worlds in one thread.
 //! - [`memory`]: the memory that the user lends for a message; [`op`]: reduction operations.
-//! - [`datatype`]: layouts and the pack engine; [`settings`]: what the user has set; [`bootstrap`]: how a process learns its rank
-//!   and exchanges addresses, under any PMI-1 launcher.
+//! - [`datatype`]: layouts and the pack engine; [`settings`]: what the user has set.
+//! - [`bootstrap`], a crate that rsd's PMI libraries use too: how a process learns its rank and exchanges addresses, under any PMI-1
+//!   launcher.
 //! - [`error`]: what a call fails with.
 //! - [`abi`]: the constants, handles and the status of the standard ABI.
 
 pub mod abi;
 pub mod api;
-pub mod bootstrap;
 pub mod coll;
 pub mod datatype;
 pub mod engine;
@@ -32,3 +32,6 @@ pub mod runtime;
 pub mod settings;
 pub mod shared_memory;
 pub mod transport;
+
+#[doc(inline)]
+pub use rsd_bootstrap as bootstrap;

@@ -42,16 +42,23 @@ pub fn fence() -> &'static Path {
 pub fn library() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        let library = fresh(prefix::BUILT);
+        let library = fresh(prefix::MPI.built);
         let built = library.parent().expect("a library is in a folder");
         prefix::stage(built).unwrap_or_else(|error| panic!("cannot write below {}: {error}", built.display()))
     })
 }
 
+/// The same prefix, with the PMI libraries.
+pub fn pmi_libraries() -> &'static Path {
+    for library in prefix::LIBRARIES {
+        fresh(library.built);
+    }
+    library()
+}
+
 /// Finds a program and checks that it is as new as its sources: cargo builds it for its own package's tests, not for these.
 fn fresh(name: &str) -> PathBuf {
-    const HOW: &str =
-        "run first: cargo build -p rsd -p rsctl -p rsd-mpi --lib --bins --examples (cargo xtask test does)";
+    const HOW: &str = "run first: cargo build --workspace --lib --bins --examples (cargo xtask test does)";
     let path = binaries().join(name);
     let Some(built) = modified(&path) else { panic!("{} does not exist: {HOW}", path.display()) };
     // The format of make: `PROGRAM: SOURCE SOURCE …`.

@@ -26,6 +26,6 @@ mod watched;
 pub use call::{Call, Ended, Running};
 pub use dvm::{Dvm, Options, state_dir};
 pub use executable::{copy_program, write_program};
-pub use programs::{Mpi, client, hydra, intel, mpi4py_for_the_abi, pkg_config, plain, plain_with, python, script};
+pub use programs::{Mpi, Pmi, client, hydra, intel, mpi4py_for_the_abi, pkg_config, plain, plain_with, python, script};
 pub use sshd::{Hosts, SshHost};
 pub use watched::eventually;

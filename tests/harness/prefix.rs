@@ -1,18 +1,39 @@
-//! The MPI library as users install it: compilers, headers and library under one prefix. Shared with xtask.
+//! The MPI library and the PMI libraries as users install them: compilers, headers and libraries under one prefix. Shared with xtask.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The name that programs link with, below the prefix.
-pub(crate) const LINKED: &str = "lib/libmpi_abi.so";
-/// The name that programs load.
-pub(crate) const LOADED: &str = "lib/libmpi_abi.so.1";
-/// The target of the symbolic link [`LINKED`].
-pub(crate) const LINK: &str = "libmpi_abi.so.1";
-/// The library's file name in cargo's target directory.
-pub(crate) const BUILT: &str = "librsd_mpi.so";
+/// A library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library {
+    /// Its file name in cargo's target directory.
+    pub(crate) built: &'static str,
+    /// The name that programs load, which is also the target of the link.
+    pub(crate) loaded: &'static str,
+    /// The name that programs link with, a symbolic link.
+    pub(crate) linked: &'static str,
+}
+
+impl Library {
+    /// The file below the prefix.
+    pub(crate) fn file(&self) -> PathBuf {
+        Path::new("lib").join(self.loaded)
+    }
+
+    /// The symbolic link below the prefix.
+    pub(crate) fn link(&self) -> PathBuf {
+        Path::new("lib").join(self.linked)
+    }
+}
+
+/// The MPI library.
+pub(crate) const MPI: Library = Library { built: "librsd_mpi.so", loaded: "libmpi_abi.so.1", linked: "libmpi_abi.so" };
+const PMI: Library = Library { built: "librsd_pmi.so", loaded: "libpmi.so.0", linked: "libpmi.so" };
+const PMI2: Library = Library { built: "librsd_pmi2.so", loaded: "libpmi2.so.0", linked: "libpmi2.so" };
+/// All libraries.
+pub(crate) const LIBRARIES: [Library; 3] = [MPI, PMI, PMI2];
 
 /// A file to install.
 #[derive(Debug)]
@@ -25,17 +46,21 @@ pub(crate) struct File {
     pub(crate) text: Vec<u8>,
 }
 
-/// All files except the library itself.
+/// All files except the libraries themselves.
 pub(crate) fn files() -> io::Result<Vec<File>> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("client-lib"));
     let sources = sources.into_iter().find(|folder| folder.exists()).unwrap_or_default();
     let files = [
         ("include/mpi.h", 0o644, "abi/mpi.h"),
+        ("include/pmi.h", 0o644, "include/pmi.h"),
+        ("include/pmi2.h", 0o644, "include/pmi2.h"),
         ("include/rsd_join.h", 0o644, "include/rsd_join.h"),
         ("share/rsd/python/rsd_join.py", 0o644, "python/rsd_join.py"),
         ("bin/mpicc", 0o755, "prefix/bin/mpicc"),
         ("bin/mpicxx", 0o755, "prefix/bin/mpicc"),
         ("lib/pkgconfig/rsd-mpi.pc", 0o644, "prefix/lib/pkgconfig/rsd-mpi.pc"),
+        ("lib/pkgconfig/rsd-pmi.pc", 0o644, "prefix/lib/pkgconfig/rsd-pmi.pc"),
+        ("lib/pkgconfig/rsd-pmi2.pc", 0o644, "prefix/lib/pkgconfig/rsd-pmi2.pc"),
     ];
     let read = |(place, mode, source): (&'static str, u32, &str)| {
         let text = fs::read_to_string(sources.join(source))?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
@@ -44,8 +69,8 @@ pub(crate) fn files() -> io::Result<Vec<File>> {
     files.into_iter().map(read).collect()
 }
 
-/// Creates a prefix for the library in `built`, one of cargo's folders; returns it. The library in it is a symbolic link,
-/// so it is always the latest build. Several processes may do this at the same time.
+/// Creates a prefix for the libraries in `built`, one of cargo's folders; returns it. The libraries in it are symbolic links,
+/// so they are always the latest build. Several processes may do this at the same time.
 pub(crate) fn stage(built: &Path) -> io::Result<PathBuf> {
     let prefix = built.join("mpi-prefix");
     for file in files()? {
@@ -54,7 +79,8 @@ pub(crate) fn stage(built: &Path) -> io::Result<PathBuf> {
             put(&file.text, &place, file.mode)?;
         }
     }
-    for (place, target) in [(LOADED, built.join(BUILT)), (LINKED, PathBuf::from(LINK))] {
+    let links = LIBRARIES.iter().flat_map(|it| [(it.file(), built.join(it.built)), (it.link(), it.loaded.into())]);
+    for (place, target) in links {
         let place = prefix.join(place);
         if fs::read_link(&place).ok().as_ref() != Some(&target) {
             put_link(&target, &place)?;

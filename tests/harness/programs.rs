@@ -92,6 +92,56 @@ impl Mpi {
     }
 }
 
+/// The library by which a program calls PMI itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pmi {
+    /// Slurm's, as Debian has it; only PMI-2.
+    Slurm,
+    /// rsd's.
+    Ours,
+    /// rsd's, for a program that was compiled for Slurm's.
+    OursWithSlurmsHeader,
+}
+
+impl Pmi {
+    /// Compiles a C program for this library; returns its path.
+    ///
+    /// # Panics
+    /// If the compiler is missing or rejects the program.
+    #[track_caller]
+    pub fn program(self, source: &str) -> String {
+        let prefix = built::pmi_libraries();
+        let link = if source.ends_with("pmi2.c") { "-lpmi2" } else { "-lpmi" };
+        let (include, library) = (format!("-I{}/include", prefix.display()), format!("{}/lib", prefix.display()));
+        let (from, at_run_time) = (format!("-L{library}"), format!("-Wl,-rpath,{library}"));
+        match self {
+            Pmi::Slurm => compile("cc".as_ref(), source, &[SLURMS_HEADERS, link]),
+            Pmi::Ours => compile("cc".as_ref(), source, &[&include, &from, &at_run_time, link]),
+            Pmi::OursWithSlurmsHeader => compile("cc".as_ref(), source, &[SLURMS_HEADERS, &from, &at_run_time, link]),
+        }
+    }
+
+    /// The path of a library.
+    ///
+    /// # Panics
+    /// If Debian's package is not installed.
+    #[track_caller]
+    pub fn library(self, name: &str) -> PathBuf {
+        let folder = match self {
+            Pmi::Slurm => {
+                let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+                Path::new("/usr/lib").join(triplet)
+            }
+            Pmi::Ours | Pmi::OursWithSlurmsHeader => built::pmi_libraries().join("lib"),
+        };
+        let path = folder.join(name);
+        assert!(path.exists(), "{} does not exist: run cargo xtask setup", path.display());
+        path
+    }
+}
+
+const SLURMS_HEADERS: &str = "-I/usr/include/slurm";
+
 /// Compiles a C program without MPI.
 #[track_caller]
 pub fn plain(source: &str) -> String {

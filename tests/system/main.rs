@@ -31,6 +31,7 @@ mod placement;
 mod places;
 mod plan;
 mod pmi;
+mod pmi2;
 mod pmix;
 mod ports;
 mod restart;

@@ -1,4 +1,4 @@
-//! The MPI library under Slurm's launcher, which also uses PMI-1 (`srun --mpi=pmi2`): a cluster of two nodes on this machine,
+//! The MPI and PMI libraries under Slurm's launcher (`srun --mpi=pmi2` speaks both PMIs): a cluster of two nodes on this machine,
 //! with its own controller, a daemon for each node and an authenticator, in a scratch directory.
 
 use std::fs::{self, File};
@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid, gethostname};
-use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually};
+use rsd_tests::{Call, Dvm, Mpi, Options, Pmi, Running, eventually};
+
+use crate::pmi2::right;
+use crate::sorted;
 
 /// The daemons of a Slurm cluster with the nodes n0 and n1. They stop when it is dropped.
 struct Cluster {
@@ -170,4 +173,17 @@ fn an_error_under_slurm_ends_the_job_and_is_reported() {
     let ended = slurm.srun("--mpi=none --ntasks 2", "startup").end();
     assert!(!ended.status.success(), "{ended}");
     assert!(ended.err().contains("srun without PMI (try srun --mpi=pmi2, "), "{ended}");
+}
+
+#[test]
+fn the_pmi_libraries_of_rsd_work_under_slurm() {
+    let slurm = Cluster::start();
+    for (source, what) in [("pmi/pmi.c", "some"), ("pmi/pmi2.c", "exchange"), ("pmi/pmi2.c", "shmem")] {
+        for (nodes, n) in [(1, 2), (2, 4)] {
+            let line = format!("--mpi=pmi2 --nodes {nodes} --ntasks {n}");
+            let program = Pmi::Ours.program(source);
+            let printed = slurm.call("srun").args(line.split_whitespace()).args([&program, what]).ok();
+            assert_eq!(sorted(&printed), right(what, n), "{source} on {nodes} nodes");
+        }
+    }
 }

@@ -30,13 +30,13 @@ pub struct RequestDecoder(Decoder);
 
 #[derive(Debug)]
 enum Decoder {
-    One(v1::RequestDecoder),
+    One(Box<v1::RequestDecoder>),
     Two(v2::RequestDecoder),
 }
 
 impl Default for RequestDecoder {
     fn default() -> Self {
-        Self(Decoder::One(v1::RequestDecoder::new()))
+        Self(Decoder::One(Box::default()))
     }
 }
 
@@ -63,7 +63,7 @@ impl RequestDecoder {
                 self.0 = Decoder::Two(frames);
             }
             Decoder::Two(frames) if frames.pending().first() == Some(&b'c') => {
-                let mut lines = v1::RequestDecoder::new();
+                let mut lines = Box::new(v1::RequestDecoder::new());
                 lines.feed(frames.pending());
                 self.0 = Decoder::One(lines);
             }

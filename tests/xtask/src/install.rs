@@ -1,4 +1,4 @@
-//! `cargo xtask install`: installs the programs, the MPI library with its compilers and headers,
+//! `cargo xtask install`: installs the programs, the MPI library and the PMI libraries with their compilers and headers,
 //! manual pages and completions under one prefix.
 
 use std::ffi::{OsStr, OsString};
@@ -45,8 +45,10 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for launcher in ["mpiexec", "mpirun"] {
         prefix::put_link("../../bin/rsctl".as_ref(), &prefix.join("libexec/rsd").join(launcher))?;
     }
-    put(&fs::read(built.join(prefix::BUILT))?, &prefix.join(prefix::LOADED), 0o755)?;
-    prefix::put_link(prefix::LINK.as_ref(), &prefix.join(prefix::LINKED))?;
+    for library in prefix::LIBRARIES {
+        put(&fs::read(built.join(library.built))?, &prefix.join(library.file()), 0o755)?;
+        prefix::put_link(library.loaded.as_ref(), &prefix.join(library.link()))?;
+    }
     for file in prefix::files()? {
         put(&file.text, &prefix.join(file.place), file.mode)?;
     }

@@ -23,19 +23,22 @@ struct Crate {
     layers: &'static [&'static str],
 }
 
-const CRATES: [Crate; 7] = [
+const CRATES: [Crate; 10] = [
     Crate { root: "proto/src/lib.rs", layers: &[] },
     Crate { root: "config/src/lib.rs", layers: &[] },
     Crate { root: "daemon/core/src/lib.rs", layers: &[] },
     Crate { root: "daemon/src/main.rs", layers: &[] },
     Crate { root: "cli/ssh/src/lib.rs", layers: &[] },
     Crate { root: "cli/src/main.rs", layers: &[] },
+    Crate { root: "client-lib/bootstrap/src/lib.rs", layers: &[] },
+    Crate { root: "client-lib/pmi/src/lib.rs", layers: &[] },
+    Crate { root: "client-lib/pmi2/src/lib.rs", layers: &[] },
     Crate {
         root: "client-lib/src/lib.rs",
         layers: &[
             "abi",
             "error",
-            "settings bootstrap datatype",
+            "settings datatype",
             "memory op",
             "engine",
             "shared_memory",

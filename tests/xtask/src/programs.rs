@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::places;
 use crate::shell::{cargo, quiet, step};
 
-/// Builds the programs for installation with the `release` profile; returns the directory of `rsd`, `rsctl` and the MPI library.
+/// Builds the programs for installation with the `release` profile; returns the directory of `rsd`, `rsctl` and the libraries.
 ///
 /// `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took a
 /// third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically because it
@@ -13,12 +13,13 @@ use crate::shell::{cargo, quiet, step};
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     const RSD: [&str; 4] = ["build", "--release", "--package=rsd", "--bin=rsd"];
     // Apart from `rsd`, so that its dependencies have none of the features that only daemons need.
-    const LIBRARY: [&str; 4] = ["build", "--release", "--package=rsd-mpi", "--lib"];
+    const LIBRARIES: [&str; 6] =
+        ["build", "--release", "--package=rsd-mpi", "--package=rsd-pmi", "--package=rsd-pmi2", "--lib"];
     const RSCTL: [&str; 5] = ["rustc", "--release", "--package=rsctl", "--bin=rsctl", "--"];
     const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
     step("build for installing", || {
         quiet(&mut cargo(RSD))?;
-        quiet(&mut cargo(LIBRARY))?;
+        quiet(&mut cargo(LIBRARIES))?;
         let is_static = cfg!(all(target_os = "linux", target_env = "gnu"))
             && cargo(RSCTL).args(STATIC).output().is_ok_and(|output| output.status.success());
         if !is_static {

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 20] = [
+const PACKAGES: [Package; 23] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -38,6 +38,9 @@ const PACKAGES: [Package; 20] = [
     Package { name: "libopenmpi-dev", there: || runs("mpicc.openmpi", &["--showme"]) },
     Package { name: "netpipe-openmpi", there: || runs("sh", &["-c", "command -v NPopenmpi"]) },
     Package { name: "libpmix-dev", there: || runs("pkg-config", &["--exists", "pmix"]) },
+    Package { name: "libpmi2-0", there: || runs("sh", &["-c", "/sbin/ldconfig -p | grep -q libpmi2.so.0"]) },
+    Package { name: "libpmi2-0-dev", there: || runs("test", &["-e", "/usr/include/slurm/pmi2.h"]) },
+    Package { name: "libpmi0-dev", there: || runs("test", &["-e", "/usr/include/slurm/pmi.h"]) },
 ];
 
 const TO_BUILD: usize = 3;

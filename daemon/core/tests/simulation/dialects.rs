@@ -8,21 +8,21 @@ use crate::ranks::Op;
 /// The client's half of a connection.
 #[derive(Debug)]
 pub(crate) enum Dialect {
-    One(v1::ReplyDecoder),
+    One(Box<v1::ReplyDecoder>),
     /// The first answer is a line.
     Two {
-        opening: Option<v1::ReplyDecoder>,
+        opening: Option<Box<v1::ReplyDecoder>>,
         frames: v2::ReplyDecoder,
     },
 }
 
 impl Dialect {
     pub(crate) fn one() -> Dialect {
-        Dialect::One(v1::ReplyDecoder::new())
+        Dialect::One(Box::default())
     }
 
     pub(crate) fn two() -> Dialect {
-        Dialect::Two { opening: Some(v1::ReplyDecoder::new()), frames: v2::ReplyDecoder::new() }
+        Dialect::Two { opening: Some(Box::default()), frames: v2::ReplyDecoder::new() }
     }
 
     pub(crate) fn is_two(&self) -> bool {

@@ -34,7 +34,8 @@ impl<'a> Body<'a> {
 
     /// Checks that the whole body consists of pairs.
     pub(super) fn checked(self) -> Result<Self, WireError> {
-        self.rest.map(|pair| pair.map(drop)).collect::<Result<(), _>>()?;
+        let mut rest = self.rest;
+        rest.try_for_each(|pair| pair.map(drop))?;
         Ok(self)
     }
 
@@ -70,7 +71,7 @@ pub(super) fn number<T: FromStr>(command: &[u8], field: &'static str, value: &[u
     parsed.ok_or_else(|| bad_value(command, field, value))
 }
 
-fn bad_value(command: &[u8], field: &'static str, value: &[u8]) -> WireError {
+pub(super) fn bad_value(command: &[u8], field: &'static str, value: &[u8]) -> WireError {
     WireError::BadValue { command: excerpt(command), field, excerpt: excerpt(value) }
 }
 

@@ -103,7 +103,6 @@ impl Reply {
     pub fn encode_unknown(command: &[u8], thrid: Option<&[u8]>, out: &mut Vec<u8>) {
         // The command fitted into a frame, but its reply may be longer.
         let command = &command[..command.len().min(VALLEN_MAX)];
-        let thrid = thrid.filter(|thrid| thrid.len() <= VALLEN_MAX);
         let body = Self::begin(command, thrid).shown("rc", 1).value("errmsg", b"unknown");
         body.finish(out).expect("two short values fit into a frame");
     }
@@ -114,6 +113,8 @@ impl Reply {
     }
 
     fn begin(command: &[u8], thrid: Option<&[u8]>) -> BodyWriter {
+        // Longer ones are not decoded.
+        let thrid = thrid.filter(|thrid| thrid.len() <= VALLEN_MAX);
         BodyWriter::new(&[command, b"-response"].concat()).maybe("thrid", thrid)
     }
 }
@@ -275,6 +276,10 @@ mod tests {
         let value = Reply::Value(Some(vec![b'x'; super::super::BODY_MAX]));
         let failed = "cmd=kvs-get-response;rc=1;errmsg=the answer is too long for a frame;";
         assert_eq!(encoded(&value, Verb::KvsGet), failed);
+        let mut out = Vec::new();
+        let echo = Echo { verb: Verb::KvsGet, thrid: Some(vec![b'x'; super::super::BODY_MAX]) };
+        value.encode(&echo, &mut out);
+        assert_eq!(out[6..], *failed.as_bytes());
         let codes = Reply::Spawned { jobid: "j".into(), codes: vec![1; 600] };
         assert_eq!(encoded(&codes, Verb::Spawn), "cmd=spawn-response;rc=1;errmsg=too many error codes;");
         let codes = Reply::Spawned { jobid: "j".into(), codes: vec![0; 600] };

@@ -1,8 +1,8 @@
 //! The requests of a rank to its process manager.
 
 use super::frames::Frames;
-use super::pairs::{Body, BodyWriter};
-use super::{WireError, spawn};
+use super::pairs::{Body, BodyWriter, bad_value};
+use super::{VALLEN_MAX, WireError, spawn};
 use crate::pmi::v1::Spawn;
 
 /// A request. Keys, values and names are the client's bytes, unescaped.
@@ -223,6 +223,10 @@ impl Iterator for RequestDecoder {
 fn parse(body: &[u8]) -> Result<Asked, WireError> {
     let body = Body::of(body)?;
     let thrid = body.find("thrid").map(std::borrow::Cow::into_owned);
+    if let Some(long) = thrid.as_ref().filter(|thrid| thrid.len() > VALLEN_MAX) {
+        // Every reply repeats it.
+        return Err(bad_value(body.command, "thrid", long));
+    }
     let owned = |key| body.find(key).map(std::borrow::Cow::into_owned);
     let Some(verb) = Verb::of(body.command) else {
         return Ok(Asked { request: Request::Unknown { command: body.command.to_vec() }, thrid });
@@ -389,6 +393,8 @@ pub(super) mod tests {
 
     #[test]
     fn each_kind_of_malformed_body_has_its_own_error() {
+        let long = format!("cmd=kvs-fence;thrid={}5;", "6".repeat(VALLEN_MAX));
+        let told = format!("kvs-fence: invalid thrid={}…", "6".repeat(60));
         for (body, text) in [
             ("", "invalid body, expected a command: \"\""),
             ("cmd=;", "invalid body, expected a command: \"cmd=;\""),
@@ -398,6 +404,7 @@ pub(super) mod tests {
             ("cmd=info-getnodeattr;key=k;wait=1;", "info-getnodeattr: invalid wait=1"),
             ("cmd=ring;ring-count=-1;ring-left=a;ring-right=b;", "ring: invalid ring-count=-1"),
             ("cmd=abort;exitcode=x;", "abort: invalid exitcode=x"),
+            (long.as_str(), told.as_str()),
         ] {
             assert_eq!(only(body).unwrap_err().to_string(), text);
         }

@@ -23,6 +23,9 @@ struct Keyed {
     values: BTreeMap<u32, Vec<u8>>,
 }
 
+/// Keys with their values, in order.
+type List = Vec<(Vec<u8>, Vec<u8>)>;
+
 pub(super) fn parse(body: Body<'_>) -> Result<Spawn, WireError> {
     let (mut preput, mut preput_count, mut ncmds) = (Keyed::default(), 0, None);
     let mut segments: Vec<Segment> = Vec::new();
@@ -87,7 +90,7 @@ impl Keyed {
         }
     }
 
-    fn pairs(self, field: &'static str, what: &'static str, count: u32) -> Result<Vec<(Vec<u8>, Vec<u8>)>, WireError> {
+    fn pairs(self, field: &'static str, what: &'static str, count: u32) -> Result<List, WireError> {
         if self.keys.keys().ne(self.values.keys()) {
             return Err(WireError::Missing { command: "spawn".into(), field });
         }

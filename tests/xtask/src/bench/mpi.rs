@@ -250,7 +250,7 @@ impl Bench {
         if self.ours {
             let prefix = release_prefix()?;
             let stripped = self.stage.dir().join("stripped");
-            quiet(Command::new("strip").arg(prefix.join(prefix::LOADED)).arg("-o").arg(&stripped))?;
+            quiet(Command::new("strip").arg(prefix.join(prefix::MPI.file())).arg("-o").arg(&stripped))?;
             let mib = fs::metadata(&stripped)?.len() as f64 / f64::from(1 << 20);
             println!(
                 "\nThe library, stripped: {mib:.2} MiB. Marks: under 2 MiB private memory, under 3 MB of library."

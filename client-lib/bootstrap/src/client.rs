@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
+use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request, WireError};
 
 use super::attach::{Attachment, Env, Socket};
@@ -142,6 +143,27 @@ impl Pmi {
         let get = Request::Get { kvsname: self.kvsname.clone(), key: key.into() };
         let Reply::GetResult(value) = self.ask("get", &get)? else { return Err(wrong("get")) };
         Ok(value)
+    }
+
+    /// Stores a value as [`Pmi::put`] does, with any bytes that a line can carry: some process managers change them.
+    pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) -> Result<(), BootstrapError> {
+        let put = Request::Put { kvsname: self.kvsname.clone(), key: key.into(), value: value.into() };
+        let Reply::PutResult { rc } = self.ask("put", &put)? else { return Err(wrong("put")) };
+        done("put", rc)
+    }
+
+    /// Returns the value of a key of a namespace: this job's, or that of a job that it has spawned.
+    pub fn get_bytes(&mut self, kvsname: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, BootstrapError> {
+        // Some process managers have requests of other ranks to wait for before they answer this one.
+        let limit = (key != mapping::KEY.as_bytes()).then_some(self.limits.answer);
+        let get = Request::Get { kvsname: kvsname.into(), key: key.into() };
+        let Reply::GetResult(value) = self.ask_within("get", &get, limit)? else { return Err(wrong("get")) };
+        Ok(value)
+    }
+
+    /// The longest key and the longest value that the process manager accepts, without an end byte.
+    pub fn lengths(&self) -> (usize, usize) {
+        (self.key_max, self.value_max)
     }
 
     /// Requests the value of a key as [`Pmi::get`] does, without waiting: [`Pmi::take_got`] returns it once it has
@@ -364,7 +386,7 @@ impl Pmi {
 }
 
 /// A reset means that the connection was closed before the last request was read.
-fn broken(command: &'static str, source: io::Error) -> BootstrapError {
+pub(super) fn broken(command: &'static str, source: io::Error) -> BootstrapError {
     match source.kind() {
         io::ErrorKind::ConnectionReset => BootstrapError::Closed { command },
         _ => BootstrapError::Io { command, source },

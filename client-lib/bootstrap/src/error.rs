@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use rsd_proto::pmi::v1::{EncodeError, WireError};
+use rsd_proto::pmi::v2;
 
 /// Each text reads after "failed to".
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,25 @@ pub enum BootstrapError {
         command: &'static str,
         /// The error in the answer.
         source: WireError,
+    },
+    /// The answer is not PMI-2.
+    #[error("understand the answer to {command}")]
+    Frame {
+        /// The request.
+        command: &'static str,
+        /// The error in the answer.
+        source: v2::WireError,
+    },
+    /// The process manager does not speak PMI-2.
+    #[error("begin PMI-2: the process manager does not speak it (use PMI-1, libpmi.so.0)")]
+    NoPmi2,
+    /// The process manager refuses the request of a PMI-2 client.
+    #[error("execute {command}: {why}")]
+    Declined {
+        /// The request.
+        command: &'static str,
+        /// The process manager's reason.
+        why: String,
     },
     /// The answer belongs to a different request.
     #[error("understand the answer to {command}: it answers a different request")]

@@ -102,7 +102,7 @@ fn not_found(error: FindError) -> JoinError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::Attachment;
+    use crate::Attachment;
 
     #[test]
     fn a_place_has_the_content_of_a_launchers_environment() {

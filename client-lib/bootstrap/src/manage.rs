@@ -66,6 +66,18 @@ impl Pmi {
         Ok(Ok(Spawned { job: jobid, codes }))
     }
 
+    /// Starts a job as [`Pmi::spawn`] does, with any entries of its KVS. A refusal is an error.
+    pub fn spawn_job(&mut self, spawn: Spawn) -> Result<Vec<i32>, BootstrapError> {
+        let asked = spawn.segments.iter().map(|segment| segment.nprocs as usize).sum();
+        let answer = self.ask_within("spawn", &Request::Spawn(spawn), None)?;
+        let Reply::SpawnResult { rc, errcodes: mut codes, .. } = answer else { return Err(wrong("spawn")) };
+        if rc != 0 {
+            return Err(BootstrapError::Refused { command: "spawn", rc });
+        }
+        codes.resize(asked, 0);
+        Ok(codes)
+    }
+
     /// The port where the parent of this process's job waits for it, if the job was spawned.
     pub fn parent_port(&mut self) -> Result<Option<Vec<u8>>, BootstrapError> {
         Ok(self.get(spawning::PARENT_PORT_KEY)?.map(|port| of_word(&port)))
