@@ -31,7 +31,7 @@ pub struct SpawnWish {
 pub(super) struct Calls {
     next: u64,
     open: BTreeMap<u64, (Local, Asked)>,
-    /// Requests of the PMIx server, with its number for each (see `others`), and the latest of these calls that were answered.
+    /// Requests of the PMIx server, with its number for each (see `others`), and the answered ones that no call has confirmed.
     pub(super) tickets: BTreeMap<u64, (u64, wire::NameCall)>,
     pub(super) confirmed: VecDeque<u64>,
     /// Why a rank's last spawn failed.
