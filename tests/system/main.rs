@@ -2,6 +2,7 @@
 //!
 //! Every test starts its own daemons and fails if it leaves anything behind ([`rsd_tests::Dvm`]).
 
+mod alone;
 mod daemons;
 mod deleted;
 mod descriptors;

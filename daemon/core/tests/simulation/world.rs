@@ -195,6 +195,8 @@ pub(crate) struct World {
     pub(crate) group_program: usize,
     /// The relevant files that every rank has mapped.
     pub(crate) mapped: step::Mapped,
+    /// What every program would load.
+    pub(crate) links: step::Links,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
     /// Why daemons gave up joining, and the number of attempts.
@@ -250,6 +252,7 @@ impl World {
             processes: BTreeMap::new(),
             group_program: 0,
             mapped: step::Mapped::default(),
+            links: step::Links::default(),
             traffic: Vec::new(),
             given_up: Vec::new(),
             dials: 0,
