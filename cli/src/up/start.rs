@@ -1,6 +1,6 @@
 //! `rsctl up`: the head first, then all nodes at the same time.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rsd_proto::transport::exit;
@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::daemon::{self, Running, Start, Stop, Stopped, Token};
+use super::daemon::{self, NotStarted, Running, Start, Stop, Stopped, Token};
 use super::head::{self, Head, NoHead, Plan, search, usable};
 use super::hold::{self, Ports};
 use super::network;
@@ -59,6 +59,8 @@ struct Looked {
 struct Begun {
     place: Arc<Place>,
     rsd: String,
+    /// Whether nothing says how `rsd start` has ended: it may become a daemon later.
+    may_follow: bool,
 }
 
 /// Starts a DVM on hosts, or adds hosts to one.
@@ -252,7 +254,7 @@ impl Work {
         }
         self.board.phase(at + 1, Phase::Starting);
         self.begin(at, &place, &rsd);
-        self.join(&place, &rsd, host, &addresses).await?;
+        self.join(at, &place, &rsd, host, &addresses).await?;
         self.connected(&place, host).await
     }
 
@@ -292,7 +294,7 @@ impl Work {
     }
 
     /// Starts the daemon with each address of the head until it has joined.
-    async fn join(&self, place: &Place, rsd: &str, host: &Host, addresses: &[String]) -> Result<(), Why> {
+    async fn join(&self, at: usize, place: &Place, rsd: &str, host: &Host, addresses: &[String]) -> Result<(), Why> {
         let token = self.token.as_ref().ok_or_else(|| Why::new("internal error: no token"))?;
         let mut last = Why::new("the head has no address");
         for address in addresses {
@@ -300,7 +302,12 @@ impl Work {
             let start = Start { rsd, name: host.daemon_name(), slots: host.slots, listen: None, join };
             match daemon::start(place, &start, self.up.ssh.timeout).await {
                 Ok(()) => return Ok(()),
-                Err(not_started) => last = not_started.why,
+                Err(NotStarted { why, may_run }) => {
+                    last = why;
+                    if let Some(begun) = self.begun()[at].as_mut() {
+                        begun.may_follow |= may_run;
+                    }
+                }
             }
             if *self.interrupted.borrow() {
                 return Err(last);
@@ -332,13 +339,16 @@ impl Work {
     }
 
     fn begin(&self, at: usize, place: &Arc<Place>, rsd: &str) {
-        let begun = Begun { place: Arc::clone(place), rsd: rsd.to_owned() };
-        self.begun.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at] = Some(begun);
+        self.begun()[at] = Some(Begun { place: Arc::clone(place), rsd: rsd.to_owned(), may_follow: false });
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Vec<Option<Begun>>> {
+        self.begun.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Keeps or stops what was started, writes the record, and prints the table.
     async fn conclude(&self, plan: &Plan, mut record: Record, interrupted: bool, json: bool) -> Result<u8, Failure> {
-        let begun = self.begun.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let begun = self.begun().clone();
         let done: Vec<bool> =
             self.board.rows()[1..].iter().map(|row| matches!(row.verdict, Some(Verdict::Done(_)))).collect();
         let (up, all) = (done.iter().filter(|done| **done).count(), done.len());
@@ -347,7 +357,7 @@ impl Work {
         let mut left = Vec::new();
         let mut stopping = JoinSet::new();
         for (at, host) in plan.nodes.iter().cloned().enumerate() {
-            let Some(Begun { place, rsd }) = begun[at].clone() else { continue };
+            let Some(Begun { place, rsd, may_follow }) = begun[at].clone() else { continue };
             if keep && done[at] {
                 left.push(node_record(&host, &rsd));
                 continue;
@@ -356,19 +366,21 @@ impl Work {
             stopping.spawn(async move {
                 let stop = Stop { rsd: &rsd, name: host.daemon_name(), dvm: Some(&dvm), force: true, told: false };
                 let stopped = daemon::stop(&place, &stop, deadline).await;
-                (at, node_record(&host, &rsd), stopped)
+                (at, node_record(&host, &rsd), may_follow, stopped)
             });
         }
         while let Some(stopped) = stopping.join_next().await {
             match stopped {
-                // A second interrupt has ended its task while rsd was starting there.
-                Ok((at, node, Ok(Stopped::Before))) if self.board.rows()[at + 1].verdict.is_none() => {
+                // A second interrupt has ended its task while rsd was starting there, or nothing says how that has ended.
+                Ok((at, node, may_follow, Ok(Stopped::Before)))
+                    if may_follow || self.board.rows()[at + 1].verdict.is_none() =>
+                {
                     say(&format!("{} may still start a daemon: repeat rsctl down later", node.host.name));
                     left.push(node);
                 }
-                Ok((at, _, Ok(when))) => self.stopped_again(at + 1, done[at], when),
+                Ok((at, _, _, Ok(when))) => self.stopped_again(at + 1, done[at], when),
                 Err(_) => {}
-                Ok((_, node, Err(error))) => {
+                Ok((_, node, _, Err(error))) => {
                     say(&format!("{} may still run a daemon: {}", node.host.name, error.why().text));
                     left.push(node);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rsd_proto::v1::{RankExit, rank_exit::How};
 
 use crate::calls::Refused;
-use crate::calls::exit::{NODE_LOST, USAGE};
+use crate::calls::exit::{NODE_LOST, NOT_PLACED, USAGE};
 use crate::{JobId, NodeId};
 
 /// Describes the exit of a rank: `rank 3 exited with code 1 (without MPI_Finalize)`.
@@ -153,6 +153,22 @@ pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &s
         ..RankExit::default()
     };
     ranks.map(lost).collect()
+}
+
+/// Makes the exit of a rank whose job cannot complete a fence: what a daemon would keep for the jobs of its user is too much.
+pub(crate) fn fence_too_large(rank: u32, node: NodeId, fence: u64, bytes: u64) -> RankExit {
+    let why = format!(
+        "fence {fence} cannot complete: its puts have {bytes} bytes, and the running jobs of its user may have 2 GiB in their last fences \
+         together: run fewer of these jobs at a time, or put less"
+    );
+    RankExit {
+        rank,
+        node,
+        how: Some(How::Failed(why)),
+        fatal: true,
+        code: u32::from(NOT_PLACED),
+        ..RankExit::default()
+    }
 }
 
 /// Returns whether a rank was lost with its node.

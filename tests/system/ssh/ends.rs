@@ -121,6 +121,34 @@ fn a_head_that_is_not_ready_in_time_is_stopped() {
 }
 
 #[test]
+fn a_node_that_is_not_ready_in_time_is_looked_for_by_down() {
+    let dvm = nothing();
+    let hosts = Hosts::new(&dvm);
+    let a = hosts.host("a");
+    let held = Held::new(&dvm);
+    let b = hosts.host_with("b", &format!("{}:/usr/bin:/bin", dvm.scratch().display()), "");
+    let up = hosts.ctl(&dvm, "up --host a,b --allow-missing --timeout 8s").end();
+    let told = up.err();
+    assert!(up.out().contains("no answer within 8 s: starting rsd"), "{up}");
+    assert!(told.contains("b may still start a daemon: repeat rsctl down later") && up.status.success(), "{up}");
+    let recorded = fs::read_to_string(record(&hosts)).expect("there is a record");
+    let recorded: Value = serde_json::from_str(&recorded).expect("the record is JSON");
+    let names: Vec<&str> =
+        recorded["nodes"].as_array().unwrap().iter().filter_map(|it| it["host"]["name"].as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    held.end();
+    // It comes later.
+    let status: Value = serde_json::from_str(&dvm.call(built::rsd()).args(["status", "--json"]).ok()).unwrap();
+    let port = status["listen"].as_str().and_then(|at| at.rsplit_once(':')).expect("the head listens").1;
+    let token = dvm.call(built::rsd()).args(["token", "new", "--quiet"]).ok();
+    let join = ["start", "--join", &format!("127.0.0.1:{port}"), "--token-file", &dvm.file("token", token)];
+    b.call(built::rsd()).args(join).ok();
+    assert!(b.runs_a_daemon());
+    hosts.ctl(&dvm, "down").ok();
+    assert!(!a.runs_a_daemon() && !b.runs_a_daemon() && !record(&hosts).exists());
+}
+
+#[test]
 fn down_finds_what_a_killed_up_has_started_and_keeps_what_it_cannot_ask() {
     let dvm = nothing();
     let hosts = Hosts::new(&dvm);

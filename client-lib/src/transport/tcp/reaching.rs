@@ -5,6 +5,9 @@
 //! dial out may be behind the same router, or one behind the other's: both dial, and each accepts the other's dial if its own fails.
 //! So a pair is connected, whichever side sends first, if at least one side can dial the other.
 //!
+//! Many ranks that only dial out are most likely behind one firewall and reach each other. With more than [`ALIKE_MAX`] of them on other
+//! nodes, they dial each other only when they send.
+//!
 //! Cost, in jobs with such ranks only: one connection from each of them to each rank on another node, [`AHEAD_MAX`] at most, of which
 //! [`AT_ONCE`] are being made at a time. With a rank beyond that, it exchanges messages if it sends first.
 
@@ -19,6 +22,9 @@ use crate::engine::Peer;
 /// The most ranks that a rank dials before there is anything to send: each takes a descriptor, of which a process often has 1024.
 const AHEAD_MAX: usize = 512;
 
+/// The most ranks that only dial out and dial each other before there is anything to send.
+const ALIKE_MAX: usize = 64;
+
 /// The most of these dials that are in progress at a time.
 const AT_ONCE: usize = 32;
 
@@ -30,7 +36,7 @@ pub(super) struct Reaching {
     /// Whether this process is one of them.
     is_own: bool,
     /// Peers to be dialled, although there is nothing to send.
-    queue: VecDeque<Peer>,
+    pub(super) queue: VecDeque<Peer>,
     /// Peers that are being dialled although there is nothing to send.
     ahead: HashSet<Peer>,
 }
@@ -73,8 +79,11 @@ impl Tcp {
         self.reaching.is_own = self.reaching.only_dials(self.own.me.rank);
         if self.reaching.is_own {
             // First those that cannot dial this process.
-            let mut peers: Vec<Peer> = self.directory.of_own_job().collect();
-            peers.sort_by_key(|peer| self.reaching.only_dials(peer.0));
+            let (mut alike, mut peers): (Vec<Peer>, Vec<Peer>) =
+                self.directory.of_own_job().partition(|peer| self.reaching.only_dials(peer.0));
+            if alike.len() <= ALIKE_MAX {
+                peers.append(&mut alike);
+            }
             peers.truncate(AHEAD_MAX);
             self.reaching.queue = peers.into();
         }

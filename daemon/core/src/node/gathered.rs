@@ -36,6 +36,12 @@ impl Gathered {
         self.contributions.push(Contribution { nodes, batches });
     }
 
+    /// Returns the length of all batches.
+    pub(super) fn bytes(&self) -> u64 {
+        let batches = self.contributions.iter().flat_map(|contribution| &contribution.batches);
+        batches.map(|batch| batch.len() as u64).sum()
+    }
+
     pub(super) fn batches(&self) -> Vec<Bytes> {
         self.contributions.iter().flat_map(|contribution| contribution.batches.iter().cloned()).collect()
     }

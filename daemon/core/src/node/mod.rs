@@ -104,10 +104,11 @@ impl Node {
             stopping: None,
         };
         for KnownStep { job, map, group, owner } in steps {
-            node.steps.expect(job, owner.map(|owner| owner.uid));
+            let owner = owner.map(|owner| owner.uid);
+            node.steps.expect(job, owner);
             if !is_root {
                 node.epoch_begun(job, &map, &group);
-                node.ensure_relay(job, map);
+                node.ensure_relay(job, map, owner);
             } // else the step is released when it attaches, unless the head has kept its job
         }
         node

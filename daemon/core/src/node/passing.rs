@@ -84,9 +84,9 @@ impl Node {
             return; // a repeat of a job that was released here, and whose step is about to end
         }
         self.epoch_begun(job, &map, &launch.group);
-        self.ensure_relay(job, map.clone());
-        self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
         let owner = launch.owner.as_ref().map(|owner| owner.uid);
+        self.ensure_relay(job, map.clone(), owner);
+        self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
         if map.count_on(self.me.node) == 0 || !self.steps.expect(job, owner) {
             return; // no ranks on this node, or a repeat after a cut link
         }
@@ -117,9 +117,9 @@ impl Node {
         }
     }
 
-    pub(super) fn ensure_relay(&mut self, job: JobId, map: TaskMap) {
+    pub(super) fn ensure_relay(&mut self, job: JobId, map: TaskMap, owner: Option<u32>) {
         let (me, tree) = (self.me.node, &self.tree);
-        self.relays.ensure(job, map, self.is_root, |node| node == me || tree.via(node).is_some());
+        self.relays.ensure(job, map, owner, self.is_root, |node| node == me || tree.via(node).is_some());
     }
 
     /// Handles that the head has released a job: its step is released and nothing is kept here for the job.
@@ -230,7 +230,8 @@ impl Node {
             return out.send(link, down::Body::Release(wire::Release { job }));
         }
         let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
-        self.ensure_relay(job, map);
+        let owner = self.steps.owner(job);
+        self.ensure_relay(job, map, owner);
         // The head itself is concerned only by steps.
         if !self.is_root || resume.node.is_some() {
             self.pass_up(up::Body::Resume(resume), out);
@@ -250,9 +251,20 @@ impl Node {
                 Ripe::Begun(begun) => self.pass_up(up::Body::Begun(begun), out),
                 Ripe::Done(done) => self.pass_up(up::Body::Done(done), out),
                 Ripe::FenceDown(fence) => self.to_job(job, down::Body::FenceDown(fence), out),
+                Ripe::TooLarge { fence, bytes } => self.refuse_fence(job, fence, bytes, out),
                 Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),
                 Ripe::Over(exits) => out.send_message(Report::Over { job, exits }),
             }
         }
+    }
+
+    /// Reports that a job cannot complete a fence, because of the limit on what this daemon keeps for its user. The head ends the job.
+    fn refuse_fence(&mut self, job: JobId, fence: u64, bytes: u64, out: &mut Outputs<Report>) {
+        let Some(relay) = self.relays.get(job) else { return };
+        let first = relay.map.nodes().first().copied();
+        let ranks = first.and_then(|node| Some((node, relay.map.ranks_on(node).next()?)));
+        let Some((node, rank)) = ranks else { return };
+        let exit = sentences::fence_too_large(rank, node, fence, bytes);
+        self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit) }), out);
     }
 }

@@ -35,8 +35,14 @@ pub(super) struct Relay {
     /// The job's nodes at or below this daemon that are connected.
     here: BTreeSet<NodeId>,
     fences: BTreeMap<u64, Gathered>,
+    /// The user whose job it is, in a DVM that serves all users.
+    owner: Option<u32>,
     /// The result of the last fence, for nodes that missed it.
     last: Option<FenceDown>,
+    /// The bytes of that result.
+    last_bytes: u64,
+    /// Whether a fence was refused because of the size of its result.
+    was_refused: bool,
     /// The link of this node's step that has been sent a result again, and the number of that fence.
     repeated: Option<(LinkId, u64)>,
     pub(super) locations: Locations,
@@ -82,6 +88,8 @@ pub(super) enum Ripe {
     FenceUp(FenceUp),
     /// To the children and the step: all nodes are in the fence.
     FenceDown(FenceDown),
+    /// To the head: all nodes are in the fence, but its result has this many bytes, which this daemon does not keep for its user.
+    TooLarge { fence: u64, bytes: u64 },
     /// To the parent.
     Located(Located),
     /// To the parent: request where the job's ranks listen.
@@ -99,14 +107,17 @@ pub(super) enum Ripe {
 }
 
 impl Relay {
-    pub(super) fn new(job: JobId, map: TaskMap, is_root: bool) -> Relay {
+    pub(super) fn new(job: JobId, map: TaskMap, owner: Option<u32>, is_root: bool) -> Relay {
         Relay {
             job,
             map,
             is_root,
             here: BTreeSet::new(),
             fences: BTreeMap::new(),
+            owner,
             last: None,
+            last_bytes: 0,
+            was_refused: false,
             repeated: None,
             locations: Locations::default(),
             begun: Begun::default(),
@@ -179,11 +190,27 @@ impl Relay {
     fn close_fence(&mut self, fence: &FenceDown) {
         if self.last.as_ref().is_none_or(|last| last.epoch < fence.epoch) {
             self.last = Some(fence.clone());
+            self.last_bytes = fence.batches.iter().map(|batch| batch.len() as u64).sum();
             self.fences = match fence.epoch.checked_add(1) {
                 Some(next) => self.fences.split_off(&next),
                 None => BTreeMap::new(),
             };
         }
+    }
+
+    /// Returns whose job it is.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+
+    /// Records whose job it is, once that is known.
+    pub(super) fn own_by(&mut self, owner: Option<u32>) {
+        self.owner = self.owner.or(owner);
+    }
+
+    /// Returns the bytes of the result that it keeps.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.last_bytes
     }
 
     pub(super) fn done(&mut self, done: Done) {
@@ -212,8 +239,9 @@ impl Relay {
     }
 
     /// Returns the next message that can be sent. Must be called after every change, until it returns None.
-    pub(super) fn advance(&mut self) -> Option<Ripe> {
-        let ripe = self.advance_fence().or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
+    /// Returns the next message. `room`: how many bytes the result of a fence may have.
+    pub(super) fn advance(&mut self, room: u64) -> Option<Ripe> {
+        let ripe = self.advance_fence(room).or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
         if ripe.is_some() {
             return ripe;
         }
@@ -267,7 +295,7 @@ impl Relay {
         self.done.values().flat_map(|ended| ended.exits.iter().cloned()).collect()
     }
 
-    fn advance_fence(&mut self) -> Option<Ripe> {
+    fn advance_fence(&mut self, room: u64) -> Option<Ripe> {
         let total = self.map.nodes().len();
         if let Some(last) = self.last.as_ref().filter(|last| last.epoch > self.sent_last)
             && !self.is_root
@@ -281,6 +309,11 @@ impl Relay {
         for (&epoch, gathered) in &self.fences {
             let is_in = |node: &NodeId| gathered.inside.contains(node) || self.lost.contains(node);
             if gathered.inside.len() + self.lost.len() >= total && self.map.nodes().iter().all(is_in) {
+                let bytes = gathered.bytes();
+                if bytes > room {
+                    let is_news = !std::mem::replace(&mut self.was_refused, true);
+                    return is_news.then_some(Ripe::TooLarge { fence: epoch, bytes });
+                }
                 let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
                 self.close_fence(&fence);
                 return Some(Ripe::FenceDown(fence));
@@ -345,7 +378,7 @@ mod tests {
     fn relay(nodes: &[NodeId]) -> Relay {
         let block = wire::Block { first_node: 0, nodes: nodes.len() as u32, ranks_per_node: 1 };
         let map = wire::TaskMap { nodes: nodes.to_vec(), blocks: vec![block] };
-        let mut relay = Relay::new(1, map.try_into().unwrap(), true);
+        let mut relay = Relay::new(1, map.try_into().unwrap(), None, true);
         relay.set_here(|_| true);
         relay
     }
@@ -358,8 +391,8 @@ mod tests {
     fn the_last_of_all_fence_numbers_closes_every_fence() {
         let mut relay = relay(&[7]);
         assert!(relay.fence_up(enter(7, u64::MAX)).is_none());
-        assert!(matches!(relay.advance(), Some(Ripe::FenceDown(fence)) if fence.epoch == u64::MAX));
-        assert!(relay.advance().is_none() && relay.fences.is_empty());
+        assert!(matches!(relay.advance(u64::MAX), Some(Ripe::FenceDown(fence)) if fence.epoch == u64::MAX));
+        assert!(relay.advance(u64::MAX).is_none() && relay.fences.is_empty());
     }
 
     #[test]

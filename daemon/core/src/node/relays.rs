@@ -8,28 +8,57 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::relay::{Relay, Ripe};
 use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
-use crate::{JobId, NodeId};
+use crate::{JobId, NodeId, kvs};
+
+/// The most bytes of results of fences that a daemon keeps for one user's jobs: those of four jobs at the limit of each. In a DVM that
+/// serves one user, all jobs are that user's.
+const KEPT_MAX: u64 = 4 * kvs::BYTES_MAX as u64;
 
 /// All relays, by job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Relays {
     all: BTreeMap<JobId, Relay>,
+    /// The bytes that the relays of each user keep, and those of each job that are counted in it.
+    kept: HashMap<Option<u32>, u64>,
+    counted: HashMap<JobId, (Option<u32>, u64)>,
+    kept_max: u64,
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
     /// The jobs for which a link has asked where ranks listen.
     asking: HashMap<LinkId, BTreeSet<JobId>>,
     changed: BTreeSet<JobId>,
 }
 
+impl Default for Relays {
+    fn default() -> Relays {
+        Relays::keeping(KEPT_MAX)
+    }
+}
+
 impl Relays {
-    /// Creates the relay of a job if it does not exist. `is_here` returns whether a node is connected at or below this daemon.
-    pub(super) fn ensure(&mut self, job: JobId, map: TaskMap, is_root: bool, is_here: impl Fn(NodeId) -> bool) {
+    fn keeping(kept_max: u64) -> Relays {
+        let (all, kept, counted) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let (on_node, asking, changed) = (HashMap::new(), HashMap::new(), BTreeSet::new());
+        Relays { all, kept, counted, kept_max, on_node, asking, changed }
+    }
+
+    /// Creates the relay of a job if it does not exist. `owner`: its user, if that is known. `is_here` returns whether a node is connected
+    /// at or below this daemon.
+    pub(super) fn ensure(
+        &mut self,
+        job: JobId,
+        map: TaskMap,
+        owner: Option<u32>,
+        is_root: bool,
+        is_here: impl Fn(NodeId) -> bool,
+    ) {
         self.changed.insert(job);
         let relay = self.all.entry(job).or_insert_with(|| {
             for node in map.nodes() {
                 self.on_node.entry(*node).or_default().insert(job);
             }
-            Relay::new(job, map, is_root)
+            Relay::new(job, map, owner, is_root)
         });
+        relay.own_by(owner);
         relay.set_here(is_here);
     }
 
@@ -76,7 +105,8 @@ impl Relays {
     /// Returns the next message of the changed relays. Removes relays without a node here: other daemons report for their jobs.
     pub(super) fn advance(&mut self) -> Option<(JobId, Ripe)> {
         while let Some(job) = self.changed.first().copied() {
-            if let Some(ripe) = self.all.get_mut(&job).and_then(Relay::advance) {
+            let room = self.room(job);
+            if let Some(ripe) = self.all.get_mut(&job).and_then(|relay| relay.advance(room)) {
                 if let Ripe::Locations { to, .. } = &ripe {
                     to.iter().for_each(|link| self.has_answered(*link, job));
                 }
@@ -90,6 +120,38 @@ impl Relays {
         None
     }
 
+    /// Returns how many bytes the result of a job's fence may have, which replaces the one that is kept.
+    fn room(&mut self, job: JobId) -> u64 {
+        let Some(relay) = self.all.get(&job) else { return 0 };
+        let (owner, bytes) = (relay.owner(), relay.kept_bytes());
+        self.count(job, Some((owner, bytes)));
+        let of_user = self.kept.get(&owner).copied().unwrap_or(0);
+        self.kept_max.saturating_sub(of_user - bytes)
+    }
+
+    /// Counts the bytes that a job's relay keeps now; None: it is removed.
+    fn count(&mut self, job: JobId, now: Option<(Option<u32>, u64)>) {
+        let now = now.filter(|(_, bytes)| *bytes > 0);
+        let before = match now {
+            Some(now) => self.counted.insert(job, now),
+            None => self.counted.remove(&job),
+        };
+        if before == now {
+            return;
+        }
+        if let Some((owner, bytes)) = now {
+            *self.kept.entry(owner).or_default() += bytes;
+        }
+        if let Some((owner, bytes)) = before
+            && let Some(kept) = self.kept.get_mut(&owner)
+        {
+            *kept -= bytes;
+            if *kept == 0 {
+                self.kept.remove(&owner);
+            }
+        }
+    }
+
     fn has_answered(&mut self, link: LinkId, job: JobId) {
         if let Some(jobs) = self.asking.get_mut(&link) {
             jobs.remove(&job);
@@ -100,6 +162,7 @@ impl Relays {
     }
 
     pub(super) fn remove(&mut self, job: JobId) -> Option<Relay> {
+        self.count(job, None);
         let relay = self.all.remove(&job)?;
         self.changed.remove(&job);
         for node in relay.map.nodes() {
@@ -132,6 +195,60 @@ impl Relays {
         let relays = self.all.iter().map(|(job, relay)| format!("relay of job {job}: {relay:?}"));
         let nodes = self.on_node.keys().map(|node| format!("relays on node {node}"));
         let asking = self.asking.iter().map(|(link, jobs)| format!("link {link} asking about jobs {jobs:?}"));
-        relays.chain(nodes).chain(asking)
+        let kept = self.kept.iter().map(|(owner, bytes)| format!("{bytes} bytes of results of user {owner:?}"));
+        relays.chain(nodes).chain(asking).chain(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{FenceDown, FenceUp};
+
+    use super::*;
+    use crate::taskmap::TaskMapBuilder;
+
+    fn relays(max: u64, owners: &[(JobId, Option<u32>)]) -> Relays {
+        let mut relays = Relays::keeping(max);
+        for (job, owner) in owners {
+            let mut builder = TaskMapBuilder::default();
+            builder.push(0, 1);
+            relays.ensure(*job, builder.build().unwrap(), *owner, true, |_| true);
+        }
+        relays
+    }
+
+    /// The next message, after the only node of a job has entered a fence with so many bytes.
+    fn enter(relays: &mut Relays, job: JobId, epoch: u64, len: usize) -> Option<Ripe> {
+        let fence = FenceUp { job, epoch, nodes: vec![0], batches: vec![vec![7; len].into()] };
+        assert_eq!(relays.get_mut(job).unwrap().fence_up(fence), None);
+        relays.advance().map(|(of, ripe)| {
+            assert_eq!(of, job);
+            ripe
+        })
+    }
+
+    #[test]
+    fn the_results_of_a_users_jobs_are_bounded_together() {
+        let mut relays = relays(100, &[(1, Some(7)), (2, Some(7)), (3, Some(8)), (4, None)]);
+        let is_result = |ripe| matches!(ripe, Some(Ripe::FenceDown(FenceDown { .. })));
+        assert!(is_result(enter(&mut relays, 1, 1, 60)));
+        // It replaces the last one.
+        assert!(is_result(enter(&mut relays, 1, 2, 100)));
+        assert!(is_result(enter(&mut relays, 1, 3, 70)));
+        assert!(is_result(enter(&mut relays, 2, 1, 30)));
+        for job in [3, 4] {
+            assert!(is_result(enter(&mut relays, job, 1, 100)), "of another user");
+        }
+        let refused = enter(&mut relays, 2, 2, 31);
+        assert!(matches!(refused, Some(Ripe::TooLarge { fence: 2, bytes: 31 })), "{refused:?}");
+        relays.get_mut(2);
+        assert!(relays.advance().is_none(), "it is refused once");
+        relays.remove(1);
+        relays.get_mut(2);
+        assert!(is_result(relays.advance().map(|(_, ripe)| ripe)));
+        for job in [2, 3, 4] {
+            relays.remove(job);
+        }
+        assert_eq!(relays.leftovers().collect::<Vec<_>>(), [""; 0]);
     }
 }

@@ -153,3 +153,17 @@ fn sixty_four_processes_reach_out_at_once() {
     });
     assert!(world.iter().all(|process| process.received.lost.is_empty()));
 }
+
+#[test]
+fn a_process_dials_a_limited_number_of_others_ahead_and_prefers_those_that_cannot_dial_it() {
+    let queued = |size: u32, dial_out: &[(u32, u32)]| {
+        let mut process = Process::new(config(0));
+        (1..size).for_each(|rank| process.knows(rank, Err("not needed")));
+        process.tcp.set_dial_out(dial_out);
+        process.tcp.reaching.queue.iter().map(|peer| peer.0).collect::<Vec<_>>()
+    };
+    assert_eq!(queued(6, &[(0, 2)]), [3, 4, 5, 1, 2]);
+    assert_eq!(queued(68, &[(0, 65)]), [66, 67], "there are too many like it");
+    assert_eq!(queued(1000, &[(0, 0)]), (1..=512).collect::<Vec<_>>());
+    assert_eq!(queued(6, &[(1, 5)]), [0; 0], "it can be dialled");
+}
