@@ -6,9 +6,8 @@
 //! Exit codes are those of `rsctl run`, and so are messages, the verdict and Ctrl-C.
 
 mod adopt;
-pub(crate) mod help;
+mod help;
 mod parse;
-mod singleton;
 mod table;
 mod translate;
 mod words;

@@ -31,7 +31,7 @@ use crate::placement;
 pub(crate) struct Style {
     /// What is put before each line.
     pub(crate) label: Option<Pattern>,
-    /// Standard error is printed on standard output.
+    /// Standard error goes where standard output goes.
     pub(crate) merged: bool,
     /// Files, by stream; absent: standard output and standard error.
     pub(crate) files: [Option<Pattern>; 2],
@@ -139,20 +139,21 @@ impl Output {
         self.job = job;
     }
 
-    /// Records where the job's ranks are, if a label or a file's name says so.
+    /// Records where the job's ranks are, if a label or a file's name depends on it.
     pub(crate) fn placed(&mut self, placed: &Placed) {
-        let Some(map) = &placed.map else { return };
+        let Style { label, files, .. } = &self.style;
+        let (Some(map), true) = (&placed.map, label.iter().chain(files.iter().flatten()).any(Pattern::needs_places))
+        else {
+            return;
+        };
         let nodes = placement::by_node(map, &placed.node_names);
         self.ranks = nodes.iter().map(placement::NodeRanks::count).sum();
-        let Style { label, files, .. } = &self.style;
-        if !label.iter().chain(files.iter().flatten()).any(Pattern::names_nodes) {
-            return;
-        }
         let runs =
             nodes.iter().enumerate().flat_map(|(at, node)| node.ranges.iter().map(move |(first, _)| (*first, at)));
         self.runs = runs.collect();
         self.runs.sort_unstable();
-        self.nodes = nodes.into_iter().map(|node| node.name).collect();
+        // A name must not lead out of the directory of a file.
+        self.nodes = nodes.into_iter().map(|node| node.name.replace('/', "_")).collect();
     }
 
     /// Returns the text of a pattern for the rank of a record.
@@ -178,8 +179,8 @@ impl Output {
 
     /// Returns the places that a record goes to.
     fn places(&self, record: &Record) -> Vec<To> {
-        let stream = record.stream();
-        let printed = if self.style.merged { To::Stdout } else { stream.into() };
+        let stream = if self.style.merged { Stream::Stdout } else { record.stream() };
+        let printed = To::from(stream);
         match &self.style.files[stream as usize] {
             None => vec![printed],
             Some(name) => {
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!(output.places(&record(10, "x", false)), [file("out.10.a.0")]);
         assert_eq!(output.places(&Record { job: 9, ..record(1, "x", false) }), [file("out.01.unknown.0")]);
         let of_stderr = Record { stream: Stream::Stderr.into(), ..record(1, "x", false) };
-        assert_eq!(output.places(&of_stderr), [To::Stdout]);
+        assert_eq!(output.places(&of_stderr), [file("out.01.a.0")]);
         output.style.copied = true;
         assert_eq!(output.places(&record(1, "x", false)), [file("out.01.a.0"), To::Stdout]);
     }

@@ -151,7 +151,7 @@ fn ranks_start_where_and_as_the_options_say() {
     let dvm = Dvm::start(1);
     let dir = dvm.scratch().join("work");
     fs::create_dir_all(dir.join("bin")).expect("the DVM's directory is writable");
-    rsd_tests::write_program(&dir.join("bin/tool"), "#!/bin/sh\necho found\n");
+    rsd_tests::write_program(dir.join("bin/tool"), "#!/bin/sh\necho found\n");
     for option in ["-wdir", "-wd", "-dir", "--wdir"] {
         let printed = mpiexec(&dvm, &format!("-n 1 {option} work pwd")).ok();
         assert_eq!(printed.trim_end(), dir.display().to_string(), "{option}");

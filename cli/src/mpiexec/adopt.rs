@@ -9,6 +9,8 @@
 //! The dialogue is that of MPICH's singletons (4.0 to 5.0): this program sends `singinit`, the process answers `singinit`, this program
 //! sends `singinit_info`. The rest is a rank's dialogue.
 
+mod singleton;
+
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -18,7 +20,6 @@ use nix::unistd::{getppid, setsid};
 use rsd_proto::join::{Go, Join};
 use rsd_proto::transport::exit::USAGE;
 
-use super::singleton;
 use crate::dvm::Dvm;
 use crate::exit::Failure;
 use crate::group::join;
@@ -29,7 +30,7 @@ pub(super) const ADOPT: &str = "-pmi_args";
 /// Deadline for each line of the dialogue, and for the daemon's answer.
 const TALK: Duration = Duration::from_secs(30);
 /// The KVS name of a process that no daemon has adopted.
-pub(super) const UNMANAGED: &str = "singinit";
+const UNMANAGED: &str = "singinit";
 /// No line of PMI-1 is longer.
 const LINE_BYTES_MAX: u64 = 4096;
 
@@ -113,9 +114,9 @@ fn pass_on(mut from: Talk, mut to: TcpStream) {
 }
 
 /// A connection to the process or its manager. It is read line by line until forwarding begins.
-pub(super) struct Talk {
-    pub(super) stream: TcpStream,
-    pub(super) reader: BufReader<TcpStream>,
+struct Talk {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
 }
 
 impl Talk {

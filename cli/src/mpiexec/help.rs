@@ -69,7 +69,7 @@ fn values(takes: Takes) -> String {
 
 /// Returns the table of all options for the manual, in Markdown: which launcher has each, and what it means here.
 #[cfg(test)]
-pub(crate) fn markdown() -> String {
+fn markdown() -> String {
     let mut text = String::new();
     for (title, rows) in ROWS {
         let _ = writeln!(text, "### {title}\n\n| Option | Open MPI | Hydra | smpd | Here |\n|---|---|---|---|---|");

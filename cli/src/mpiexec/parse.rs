@@ -12,7 +12,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::given::{Given, set};
+use self::given::Given;
+use self::values::set;
 pub(super) use self::values::{timeout, universe};
 use super::table::Does;
 use super::words;

@@ -375,6 +375,12 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 Does::StdinOrPreload,
                 "as -stdin; alone (preload in Open MPI), ignored",
             ),
+            row(
+                ["", "", "logfile", ""],
+                Value("FILE"),
+                Refused("write -outfile-pattern FILE -errfile-pattern FILE"),
+                "",
+            ),
             row(["xml", "", "", ""], Nothing, Refused("for programs, `rsctl run --json` prints events"), ""),
             row(
                 ["xterm xml-file", "", "", ""],
@@ -389,7 +395,7 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
         "The job and mpiexec",
         &[
             row(
-                ["timeout", "", "timeout", ""],
+                ["timeout", "", "timeout", "maxtime"],
                 Value("SECONDS"),
                 Does::Timeout,
                 "ends the job after this time; also MPIEXEC_TIMEOUT",
@@ -401,7 +407,12 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 "prints how each rank ended, on stderr",
             ),
             row(
-                ["report-bindings display-map display-allocation", "print-rank-map", "", "show-plan"],
+                [
+                    "report-bindings display-map display-allocation display-diffable-map",
+                    "print-rank-map",
+                    "",
+                    "show-plan",
+                ],
                 Nothing,
                 Does::ShowPlan,
                 "prints the placement before the start",
@@ -438,7 +449,12 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 "ignored, with a notice",
             ),
             row(
-                ["noprefix novm do-not-resolve fwd-mpirun-port leave-session-attached", "hybrid-hosts", "", ""],
+                [
+                    "noprefix novm do-not-resolve fwd-mpirun-port leave-session-attached use-regexp enable-instant-on-support",
+                    "hybrid-hosts",
+                    "",
+                    "",
+                ],
                 Nothing,
                 Ignored(ON_NODES),
                 "ignored, with a notice",
@@ -474,7 +490,7 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 "ignored, with a notice",
             ),
             row(
-                ["", "pmi-port profile aps mps", "", ""],
+                ["", "pmi-port profile aps mps prot", "", ""],
                 Nothing,
                 Ignored("it concerns Hydra's own processes"),
                 "ignored, with a notice",
@@ -518,6 +534,26 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 ["enable-recovery disable-recovery continuous report-child-jobs-separately", "", "", ""],
                 Nothing,
                 Refused("rsctl run --on-node-loss continue keeps a job after the loss of a node"),
+                "",
+            ),
+            row(
+                ["with-ft", "", "", ""],
+                Value("KIND"),
+                Refused("rsctl run --on-node-loss continue keeps a job after the loss of a node"),
+                "",
+            ),
+            row(
+                ["forward-signals", "", "", ""],
+                Value("SIGNALS"),
+                Ignored("`rsctl signal` sends signals to ranks"),
+                "ignored, with a notice",
+            ),
+            row(["index-argv-by-rank", "", "", ""], Nothing, Refused("ranks find their number in RSD_RANK"), ""),
+            row(["output-proctable", "", "", ""], Nothing, Refused("`rsctl job show` lists the ranks"), ""),
+            row(
+                ["report-events cartofile cf", "", "", ""],
+                Value("WORD"),
+                Refused("rsd has no such thing; leave it out"),
                 "",
             ),
             row(["max-restarts", "", "", ""], Value("N"), Refused("rsd restarts no ranks"), ""),

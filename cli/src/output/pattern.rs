@@ -117,9 +117,9 @@ impl Pattern {
         self
     }
 
-    /// Whether it contains the name or index of a node.
-    pub(crate) fn names_nodes(&self) -> bool {
-        self.0.iter().any(|piece| matches!(piece, Piece::Node | Piece::NodeIndex))
+    /// Whether it depends on the job's nodes or on the number of its ranks.
+    pub(crate) fn needs_places(&self) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::Node | Piece::NodeIndex | Piece::PaddedRank))
     }
 
     /// Whether it contains the time.

@@ -325,6 +325,11 @@ pub(crate) fn cut(text: &mut String, bytes_max: usize) {
     }
 }
 
+/// A job that accepts fewer ranks than it requests starts with fewer.
+pub(crate) fn fewer_ranks(ranks: u32) -> String {
+    format!("starting {ranks} ranks, the most acceptable ones that fit now")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,9 +368,4 @@ mod tests {
         let lost = RankExit { rank: 3, how: Some(How::Failed(step_lost(StepEnd::Unknown))), ..Default::default() };
         assert_eq!(exit(&lost), "rank 3: its step process was killed");
     }
-}
-
-/// A job that accepts fewer ranks than it requests starts with fewer.
-pub(crate) fn fewer_ranks(ranks: u32) -> String {
-    format!("starting {ranks} ranks, the most acceptable ones that fit now")
 }

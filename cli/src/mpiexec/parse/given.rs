@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use rsd_config::nearest::nearest;
 
 use super::super::table::{self, Does, Row, Scope, Takes};
-use super::{Asked, Inherits, Job, Program, Show, Variable, values};
+use super::values::{self, set};
+use super::{Asked, Inherits, Job, Program, Show, Variable};
 
 /// An option as it was typed.
 pub(super) struct Given<'a> {
@@ -111,7 +112,6 @@ impl<'a> Given<'a> {
     }
 
     /// Does what the table says.
-    #[expect(clippy::too_many_lines, reason = "one line per kind of option")]
     pub(super) fn apply(&self, program: &mut Program, asked: &mut Asked) -> Result<(), String> {
         let Asked { job, notices, .. } = asked;
         let typed = &*self.typed;
@@ -266,18 +266,6 @@ fn counted<'a>(count: usize, behind: &'a [OsString], typed: &str) -> Result<Vec<
         end += usize::from(behind.get(end).is_some_and(is_number));
     }
     next(behind, end, typed, &format!("{count} HOST [N] …, with {count} hosts"))
-}
-
-/// Sets a value that may be given once, or again with the same value.
-pub(super) fn set<T: PartialEq>(place: &mut Option<T>, value: T, typed: &str) -> Result<(), String> {
-    match place {
-        Some(before) if *before != value => Err(format!("{typed}: given twice, or contradicts an earlier option")),
-        Some(_) => Ok(()),
-        None => {
-            *place = Some(value);
-            Ok(())
-        }
-    }
 }
 
 fn on(place: &mut bool) -> Result<(), String> {

@@ -1,11 +1,22 @@
-//! The values of options: numbers, times, lists of hosts.
+//! The values of options: numbers, times, lists of hosts; and how they are recorded.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use super::given::set;
 use super::{Output, Universe};
+
+/// Sets a value that may be given once, or again with the same value.
+pub(super) fn set<T: PartialEq>(place: &mut Option<T>, value: T, typed: &str) -> Result<(), String> {
+    match place {
+        Some(before) if *before != value => Err(format!("{typed}: given twice, or contradicts an earlier option")),
+        Some(_) => Ok(()),
+        None => {
+            *place = Some(value);
+            Ok(())
+        }
+    }
+}
 
 /// Returns the list and number of ranks of MS-MPI's form.
 pub(super) fn of_ms_mpi(values: &[&OsStr], typed: &str) -> Result<(String, u32), String> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
 
-use super::adopt::{Talk, UNMANAGED};
+use super::{Talk, UNMANAGED};
 
 /// Answers until the process closes the connection.
 pub(super) fn serve(mut process: Talk) -> io::Result<()> {
