@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
 use crate::options::jobs::{Logs, OutputStream};
-use crate::output::Output;
+use crate::output::{Output, Style};
 use crate::placement::NodeRanks;
 use crate::print::{self, Align, out, say, table, table_within, visible};
 use crate::selectors::Selector;
@@ -245,7 +245,7 @@ pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Re
     let doing = format!("reading the output of job {job}");
     // The daemon must answer within the deadline; the first record of a silent job may take longer.
     let mut records = dvm::answer(&doing, client.logs(request)).await?;
-    let mut output = Output::new(wanted.label && !as_json);
+    let mut output = Output::new(Style::labelled(wanted.label && !as_json));
     let written = loop {
         let record = match output.when_ready(records.message()).await {
             Ok(record) => record.map_err(|status| Failure::of_status(&doing, &status))?,

@@ -42,7 +42,6 @@ use rsd_proto::v1::stdin_target::Target;
 
 use crate::dvm::Dvm;
 use crate::exit::Failure;
-use crate::mpiexec::Asked;
 use crate::options::group::GroupCommand;
 use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Unread};
 use crate::print::say;
@@ -54,14 +53,12 @@ fn main() {
     let mut args = std::env::args_os();
     let name = args.next();
     let args: Vec<OsString> = args.collect();
-    let code = match mpiexec::asked(name.as_deref(), &args) {
+    let code = match mpiexec::name(name.as_deref()) {
         None => read_and_perform(&args),
-        Some(Ok(Asked::Launch(args))) => read_and_perform(&args),
-        Some(Ok(Asked::Adopt(port))) => {
-            let adopted = Dvm::new(None, false).and_then(|dvm| mpiexec::adopt(port, &dvm));
-            adopted.unwrap_or_else(|failure| report(&failure, false))
+        Some(name) => {
+            print::set_name(name);
+            mpiexec::mpiexec(&args).unwrap_or_else(|failure| report(&failure, false))
         }
-        Some(Err(failure)) => report(&failure, false),
     };
     // Exits instead of returning: a thread may be blocked in a read from the terminal.
     std::process::exit(code.into());
@@ -112,11 +109,16 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
+    block_on(command(cli))
+}
+
+/// Performs what needs a daemon.
+fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(INTERNAL, format!("cannot start the async runtime: {error}")))?;
-    let outcome = runtime.block_on(command(cli));
+    let outcome = runtime.block_on(work);
     // Remaining tasks and blocked threads end with the process.
     std::mem::forget(runtime);
     outcome
@@ -132,16 +134,10 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
             let (client, private) = dvm.client_or_private().await?;
             let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
             let code = match shown {
-                Ok(()) => run::run(client, spec, View { label, json, quiet }, forward_stdin).await,
+                Ok(()) => run::run(client, spec, View { quiet, ..View::new(label, json) }, forward_stdin).await,
                 Err(failure) => Err(failure),
             };
-            if let Some(private) = private {
-                tokio::select! {
-                    () = private.stop() => {}
-                    // Ctrl-C skips the wait; the daemon then stops by itself.
-                    _ = tokio::signal::ctrl_c() => {}
-                }
-            }
+            private::stop(private).await;
             code
         }
         Command::Submit(launch) => {
@@ -171,9 +167,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
         Command::Logs(logs) => jobs::logs(dvm.client().await?, &logs, json).await,
         Command::Wait { jobs } => jobs::wait(dvm.client().await?, &jobs, json).await,
-        Command::Attach { job, label } => {
-            run::attach(dvm.client().await?, job, View { label, json, quiet: false }).await
-        }
+        Command::Attach { job, label } => run::attach(dvm.client().await?, job, View::new(label, json)).await,
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,

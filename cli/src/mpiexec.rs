@@ -1,185 +1,119 @@
-//! `rsctl` called as `mpiexec`, which MPI libraries run themselves. An MPICH process without a launcher that needs a process manager
-//! listens on a port and runs `mpiexec -pmi_args PORT INTERFACE KEY PID`. It waits for a connection without a deadline and cannot
-//! handle a connection that ends, so it must be served even if no daemon is running.
+//! `rsctl` called as `mpiexec` or `mpirun`: a launcher with the options that people know from other launchers.
 //!
-//! The daemon adopts the process as a job of one, as it does for members of groups. This program forwards between the two until one
-//! of them closes the connection. If no daemon adopts the process, this program prints the reason, and [`singleton`] serves the
-//! process. Any other command line is that of `rsctl run`.
+//! [`table`] the options · [`parse`] arguments → what is requested ([`words`] splits lines of files) · [`translate`] → the launch of `rsctl
+//! run` and the job · [`help`] what is printed instead. [`adopt`] serves MPI libraries, which run `mpiexec -pmi_args` themselves.
 //!
-//! The dialogue is that of MPICH's singletons (4.0 to 5.0): this program sends `singinit`, the process answers `singinit`, this program
-//! sends `singinit_info`. The rest is a rank's dialogue.
+//! Exit codes are those of `rsctl run`, and so are messages, the verdict and Ctrl-C.
 
-mod singleton;
+mod adopt;
+mod help;
+mod parse;
+mod table;
+mod translate;
+mod words;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use nix::unistd::{getppid, setsid};
-use rsd_proto::join::{Go, Join};
-use rsd_proto::transport::exit::USAGE;
+use rsd_proto::v1::stdin_target::Target;
 
+use self::parse::{Asked, Show};
 use crate::dvm::Dvm;
 use crate::exit::Failure;
-use crate::group::join;
-use crate::report;
+use crate::options::plan::PlanOptions;
+use crate::options::{Launch, Run};
+use crate::print::say;
+use crate::spec::Here;
+use crate::{input, plan, private, run};
 
-/// The name of the program that MPI libraries run.
-const NAME: &str = "mpiexec";
-const ADOPT: &str = "-pmi_args";
-/// Deadline for each line of the dialogue, and for the daemon's answer.
-const TALK: Duration = Duration::from_secs(30);
-/// The KVS name of a process that no daemon has adopted.
-const UNMANAGED: &str = "singinit";
-/// No line of PMI-1 is longer.
-const LINE_BYTES_MAX: u64 = 4096;
-
-/// What a call by this name requests.
-pub(crate) enum Asked {
-    /// The parent process needs a process manager at this port.
-    Adopt(u16),
-    /// A launch: the command line of `rsctl`.
-    Launch(Vec<OsString>),
+/// Returns the name by which this program was called, if it is that of a launcher.
+pub(crate) fn name(own: Option<&OsStr>) -> Option<&'static str> {
+    let own = Path::new(own?).file_name()?;
+    ["mpiexec", "mpirun"].into_iter().find(|name| own == *name)
 }
 
-/// Returns what is requested, or None if rsctl was called by another name.
-pub(crate) fn asked(name: Option<&OsStr>, args: &[OsString]) -> Option<Result<Asked, Failure>> {
-    if Path::new(name?).file_name()? != NAME {
-        return None;
+/// Launches what the arguments request, or serves the MPI library that runs this program; returns the exit code.
+pub(crate) fn mpiexec(args: &[OsString]) -> Result<u8, Failure> {
+    if args.first().is_some_and(|first| first == adopt::ADOPT) {
+        let port = adopt::port(args)?;
+        return adopt::adopt(port, &Dvm::new(None, false)?);
     }
-    if args.first().is_none_or(|first| first != ADOPT) {
-        return Some(Ok(Asked::Launch(std::iter::once("run".into()).chain(args.iter().cloned()).collect())));
+    let here = Here::now()?;
+    let read =
+        |path: &Path| fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
+    let mut asked = parse::parse(args, &read).map_err(Failure::usage)?;
+    match asked.job.show {
+        Some(Show::Version) => return help::version(),
+        Some(Show::Info) => return help::info(),
+        Some(Show::Help) => return help::help(),
+        None => {}
     }
-    let port = args.get(1).and_then(|port| port.to_str()?.parse().ok()).filter(|port| *port > 0);
-    Some(
-        port.map(Asked::Adopt)
-            .ok_or_else(|| Failure::usage("mpiexec -pmi_args is for MPI libraries and needs a port number")),
-    )
-}
-
-/// Serves the parent process until it ends.
-pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
-    let process = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-        .map_err(|error| Failure::new(USAGE, format!("cannot connect to port {port} of -pmi_args: {error}")))?;
-    // Signals of the terminal are for the parent process to handle.
-    let _ = setsid();
-    let lost = |error: io::Error| Failure::unreachable(format!("cannot serve the process that runs mpiexec: {error}"));
-    match taken_in(dvm) {
-        Ok((go, manager)) => {
-            let process = greet(process, &go.namespace).map_err(lost)?;
-            between(process, manager).map_err(lost)?;
-            Ok(0)
-        }
-        Err(failure) => {
-            let process = greet(process, UNMANAGED).map_err(lost)?;
-            let code = report(&failure, false);
-            singleton::serve(process).map_err(lost)?;
-            Ok(code)
-        }
+    translate::with_environment(&mut asked, &here).map_err(Failure::usage)?;
+    asked.notices.iter().for_each(|notice| say(notice));
+    for name in translate::unset(&asked, &here) {
+        say(&format!("-x {0} is ignored: {0} is not set here", name.display()));
     }
+    crate::block_on(launch(asked, here))
 }
 
-/// Joins for the parent process. Returns its place and a connection to its process manager.
-fn taken_in(dvm: &Dvm) -> Result<(Go, Talk), Failure> {
-    let go = join::join(&dvm.find()?, request())?;
-    match introduce(&go) {
-        Ok(manager) => Ok((go, manager)),
-        Err(error) => {
-            Err(Failure::unreachable(format!("cannot reach the process manager at {}: {error}", go.pmi_port)))
-        }
-    }
-}
-
-fn request() -> Join {
-    Join { pid: u32::try_from(getppid().as_raw()).ok(), ..Join::default() }
-}
-
-/// Connects as the process with this place, up to the rank's first request.
-fn introduce(go: &Go) -> io::Result<Talk> {
-    let mut manager = Talk::new(TcpStream::connect(&go.pmi_port)?)?;
-    manager.say(&format!("cmd=initack pmiid={}\n", go.pmi_id))?;
-    for expected in ["cmd=initack rc=0", "cmd=set size=", "cmd=set rank=", "cmd=set debug="] {
-        manager.hear(expected)?;
-    }
-    Ok(manager)
-}
-
-fn greet(process: TcpStream, namespace: &str) -> io::Result<Talk> {
-    let mut process = Talk::new(process)?;
-    process.say("cmd=singinit authtype=none\n")?;
-    process.hear("cmd=singinit ")?;
-    // The process keeps its standard streams.
-    process.say(&format!("cmd=singinit_info versionok=yes stdio=no kvsname={namespace}\n"))?;
-    Ok(process)
-}
-
-/// Forwards in both directions until both sides have closed.
-fn between(process: Talk, manager: Talk) -> io::Result<()> {
-    let (to_process, to_manager) = (process.stream.try_clone()?, manager.stream.try_clone()?);
-    std::thread::scope(|scope| {
-        scope.spawn(|| pass_on(manager, to_process));
-        pass_on(process, to_manager);
-    });
-    Ok(())
-}
-
-fn pass_on(mut from: Talk, mut to: TcpStream) {
-    // The other side must see the end of the stream, whether or not the copy failed.
-    let _ = from.stream.set_read_timeout(None);
-    let _ = io::copy(&mut from.reader, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
-}
-
-/// A connection to the process or its manager. It is read line by line until forwarding begins.
-struct Talk {
-    stream: TcpStream,
-    reader: BufReader<TcpStream>,
-}
-
-impl Talk {
-    fn new(stream: TcpStream) -> io::Result<Talk> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TALK))?;
-        let reader = BufReader::new(stream.try_clone()?);
-        Ok(Talk { stream, reader })
-    }
-
-    fn say(&mut self, line: &str) -> io::Result<()> {
-        self.stream.write_all(line.as_bytes())
-    }
-
-    fn hear(&mut self, expected: &str) -> io::Result<()> {
-        let mut line = Vec::new();
-        Read::by_ref(&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-        match line.starts_with(expected.as_bytes()) {
-            true => Ok(()),
-            false => {
-                let line = String::from_utf8_lossy(&line);
-                Err(io::Error::other(format!("unexpected {:?} instead of {expected:?}", line.trim_end())))
+async fn launch(asked: Asked, here: Here) -> Result<u8, Failure> {
+    let dvm = Dvm::new(asked.job.dvm.clone(), true)?;
+    let local = asked.job.local_only.then(|| dvm.find().ok()).flatten();
+    let mut launch = translate::launch(&asked, &here, local.as_ref().map(|daemon| daemon.name()))?;
+    let stdin = translate::stdin(&asked.job)?;
+    let mut spec = translate::job_spec(&asked, &launch, stdin, &here)?;
+    let view = translate::view(&asked.job, &here)?;
+    let (client, private) = dvm.client_or_private().await?;
+    if private.is_some() {
+        match allocation(&here) {
+            // Nothing else runs in this DVM, so more ranks than slots disturb nobody.
+            None if translate::leaves_slots_open(&launch) => {
+                (spec.oversubscribe, launch.placing.oversubscribe) = (true, true);
             }
+            None => {}
+            Some(nodes) if nodes > 1 => say(&format!(
+                "this allocation has {nodes} nodes, but no daemons run on them: using this node only (rsctl help from-slurm)"
+            )),
+            Some(_) => {}
         }
     }
+    let work = async {
+        if asked.job.plan_only {
+            return plan::plan(plan::Source::Dvm(client), &as_plan(launch, stdin), false).await;
+        }
+        if asked.job.show_plan {
+            plan::show(&client, &launch).await?;
+        }
+        run::run(client, spec, view, stdin != Target::None(true) && input::is_there()).await
+    };
+    let code = work.await;
+    private::stop(private).await;
+    code
+}
+
+/// Returns the number of nodes of the batch system's allocation that this process runs in; None if it runs in none.
+fn allocation(here: &Here) -> Option<u32> {
+    let value = |name: &str| here.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.to_str());
+    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"].into_iter().find_map(value)?;
+    let count = value("SLURM_JOB_NUM_NODES").flatten().and_then(|count| count.parse().ok());
+    Some(count.unwrap_or(1))
+}
+
+fn as_plan(launch: Launch, stdin: Target) -> PlanOptions {
+    let run = Run { launch, label: false, quiet: false, show_plan: false, stdin };
+    PlanOptions { run, idle: false, topology: None, diff: None, reasons: false, other: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked_by(name: &str, args: &[&str]) -> Option<Result<Asked, Failure>> {
-        asked(Some(name.as_ref()), &args.iter().map(OsString::from).collect::<Vec<_>>())
-    }
-
     #[test]
-    fn called_as_mpiexec_rsctl_adopts_or_launches() {
-        assert!(asked_by("/usr/bin/rsctl", &["-pmi_args", "9"]).is_none());
-        let adopt = asked_by("/x/mpiexec", &["-pmi_args", "4111", "default_interface", "default_key", "7"]);
-        assert!(matches!(adopt, Some(Ok(Asked::Adopt(4111)))));
-        let Some(Ok(Asked::Launch(args))) = asked_by("mpiexec", &["-n", "4", "./a.out"]) else { panic!("it launches") };
-        assert_eq!(args, ["run", "-n", "4", "./a.out"]);
-        for args in [&["-pmi_args"][..], &["-pmi_args", "0"], &["-pmi_args", "x"]] {
-            assert!(matches!(asked_by("mpiexec", args), Some(Err(_))), "{args:?}");
-        }
+    fn rsctl_is_a_launcher_under_the_names_of_one() {
+        assert_eq!(name(Some("/x/mpiexec".as_ref())), Some("mpiexec"));
+        assert_eq!(name(Some("mpirun".as_ref())), Some("mpirun"));
+        assert_eq!(name(Some("/usr/bin/rsctl".as_ref())), None);
+        assert_eq!(name(None), None);
     }
 }

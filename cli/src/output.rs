@@ -1,19 +1,62 @@
-//! Prints the ranks' output on standard output and standard error.
+//! Prints the ranks' output on standard output and standard error, or writes it to files.
+//!
+//! [`pattern`] labels and names of files · [`labels`] lines · [`files`] what the thread writes to.
 //!
 //! A thread writes, so that a pipe whose reader has stopped does not delay Ctrl-C. The channel to the thread is short, so that
 //! rsctl stops reading from the daemon while the thread cannot write.
 
+mod files;
+mod labels;
+pub(crate) mod pattern;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
+use rsd_proto::v1::job_event::Placed;
 use rsd_proto::v1::{Record, Stream};
 use tokio::sync::{mpsc, oneshot};
 
+use self::files::Files;
+use self::labels::Labels;
+use self::pattern::{Of, Pattern};
+use crate::placement;
+
+/// How ranks' output is shown.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Style {
+    /// What is put before each line.
+    pub(crate) label: Option<Pattern>,
+    /// Standard error goes where standard output goes.
+    pub(crate) merged: bool,
+    /// Files, by stream; absent: standard output and standard error.
+    pub(crate) files: [Option<Pattern>; 2],
+    /// What goes to files is printed, too.
+    pub(crate) copied: bool,
+}
+
+impl Style {
+    /// With `label`, every line begins with its rank.
+    pub(crate) fn labelled(label: bool) -> Style {
+        Style { label: label.then(Pattern::of_rank), ..Style::default() }
+    }
+}
+
 /// Where ranks' output goes.
 pub(crate) struct Output {
-    labels: Option<Labels>,
+    style: Style,
+    labels: Labels,
+    /// The job's number; 0: not yet known.
+    job: u64,
+    /// By first rank: runs of ranks, each with its node, in `nodes`.
+    runs: Vec<(u32, usize)>,
+    nodes: Vec<String>,
+    /// Ranks of the job; 0: not yet known.
+    ranks: u32,
     sender: mpsc::Sender<Vec<Piece>>,
     /// The thread's ends of the channels, until the first write starts the thread.
     idle: Option<Ends>,
@@ -26,30 +69,48 @@ struct Ends {
     end: oneshot::Sender<Result<(), Broken>>,
 }
 
-/// Bytes for one of the two streams.
-type Piece = (Stream, Bytes);
+/// A place that output is written to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum To {
+    Stdout,
+    Stderr,
+    File(Arc<Path>),
+}
 
-/// A failed write to one of the two streams.
+impl From<Stream> for To {
+    fn from(stream: Stream) -> To {
+        match stream {
+            Stream::Stdout => To::Stdout,
+            Stream::Stderr => To::Stderr,
+        }
+    }
+}
+
+/// Bytes for a place.
+type Piece = (To, Bytes);
+
+/// A failed write.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    stream: Stream,
+    to: To,
     error: io::Error,
 }
 
 impl Broken {
     /// Whether the reader has closed the pipe, which is not reported.
     pub(crate) fn is_pipe(&self) -> bool {
-        self.error.kind() == io::ErrorKind::BrokenPipe
+        !matches!(self.to, To::File(_)) && self.error.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
 impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = match self.stream {
-            Stream::Stdout => "standard output",
-            Stream::Stderr => "standard error",
-        };
-        write!(f, "cannot write to {name}: {}", self.error)
+        let Broken { to, error } = self;
+        match to {
+            To::Stdout => write!(f, "cannot write to standard output: {error}"),
+            To::Stderr => write!(f, "cannot write to standard error: {error}"),
+            To::File(path) => write!(f, "cannot write ranks' output to {}: {error}", path.display()),
+        }
     }
 }
 
@@ -57,11 +118,76 @@ impl std::fmt::Display for Broken {
 const BATCHES: usize = 8;
 
 impl Output {
-    /// With `label`, every line begins with its rank.
-    pub(crate) fn new(label: bool) -> Output {
+    pub(crate) fn new(style: Style) -> Output {
         let (sender, receiver) = mpsc::channel(BATCHES);
         let (end, ended) = oneshot::channel();
-        Output { labels: label.then(Labels::default), sender, idle: Some(Ends { receiver, end }), ended }
+        Output {
+            style,
+            labels: Labels::default(),
+            job: 0,
+            runs: Vec::new(),
+            nodes: Vec::new(),
+            ranks: 0,
+            sender,
+            idle: Some(Ends { receiver, end }),
+            ended,
+        }
+    }
+
+    /// Sets the job's number.
+    pub(crate) fn submitted(&mut self, job: u64) {
+        self.job = job;
+    }
+
+    /// Records where the job's ranks are, if a label or a file's name depends on it.
+    pub(crate) fn placed(&mut self, placed: &Placed) {
+        let Style { label, files, .. } = &self.style;
+        let (Some(map), true) = (&placed.map, label.iter().chain(files.iter().flatten()).any(Pattern::needs_places))
+        else {
+            return;
+        };
+        let nodes = placement::by_node(map, &placed.node_names);
+        self.ranks = nodes.iter().map(placement::NodeRanks::count).sum();
+        let runs =
+            nodes.iter().enumerate().flat_map(|(at, node)| node.ranges.iter().map(move |(first, _)| (*first, at)));
+        self.runs = runs.collect();
+        self.runs.sort_unstable();
+        // A name must not lead out of the directory of a file.
+        self.nodes = nodes.into_iter().map(|node| node.name.replace('/', "_")).collect();
+    }
+
+    /// Returns the text of a pattern for the rank of a record.
+    fn fill(&self, pattern: &Pattern, record: &Record) -> String {
+        let run = self.runs.partition_point(|(first, _)| *first <= record.rank).checked_sub(1);
+        let node = run.map(|run| self.runs[run].1).filter(|_| record.job == 0);
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        pattern.fill(&Of {
+            rank: record.rank,
+            width: self.ranks.saturating_sub(1).to_string().len(),
+            job: self.job,
+            spawned: record.job,
+            // Where ranks of spawned jobs are is not announced.
+            node: node.and_then(|node| self.nodes.get(node)).map_or("unknown", String::as_str),
+            node_index: node.unwrap_or_default(),
+            stream: match record.stream() {
+                Stream::Stdout => "stdout",
+                Stream::Stderr => "stderr",
+            },
+            at_ms: if pattern.names_time() { u64::try_from(now().as_millis()).unwrap_or_default() } else { 0 },
+        })
+    }
+
+    /// Returns the places that a record goes to.
+    fn places(&self, record: &Record) -> Vec<To> {
+        let stream = if self.style.merged { Stream::Stdout } else { record.stream() };
+        let printed = To::from(stream);
+        match &self.style.files[stream as usize] {
+            None => vec![printed],
+            Some(name) => {
+                let file = To::File(Path::new(&self.fill(name, record)).into());
+                if self.style.copied { vec![file, printed] } else { vec![file] }
+            }
+        }
     }
 
     /// Waits until the channel has room, then for `next`. Fails if a write has failed.
@@ -83,24 +209,27 @@ impl Output {
 
     /// Prints records.
     pub(crate) fn write(&mut self, records: Vec<Record>) {
-        let pieces = records
-            .into_iter()
-            .map(|record| {
-                let stream = record.stream();
-                let data = match &mut self.labels {
-                    Some(labels) => labels.label(&record),
-                    None => record.data,
+        let mut pieces = Vec::with_capacity(records.len());
+        for record in records {
+            let label = self.style.label.as_ref().map(|label| self.fill(label, &record));
+            for to in self.places(&record) {
+                let data = match &label {
+                    Some(label) => {
+                        let source = (record.job, record.rank);
+                        self.labels.label(&to, source, label, &record.data, record.more)
+                    }
+                    None => record.data.clone(),
                 };
-                (stream, data)
-            })
-            .collect();
+                pieces.push((to, data));
+            }
+        }
         self.send(pieces);
     }
 
     /// Prints a line on stdout that is not from a rank.
     pub(crate) fn line(&mut self, mut text: String) {
         text.push('\n');
-        self.send(vec![(Stream::Stdout, text.into())]);
+        self.send(vec![(To::Stdout, text.into())]);
     }
 
     fn send(&mut self, pieces: Vec<Piece>) {
@@ -116,12 +245,11 @@ impl Output {
 
     /// Waits until everything is written.
     pub(crate) async fn finish(mut self) -> Result<(), Broken> {
-        if let Some(labels) = &self.labels {
-            let pieces = labels.unfinished();
-            if !pieces.is_empty() {
-                self.when_ready(async {}).await?;
-                self.send(pieces);
-            }
+        let newline = Bytes::from_static(b"\n");
+        let pieces: Vec<Piece> = self.labels.unfinished().map(|to| (to.clone(), newline.clone())).collect();
+        if !pieces.is_empty() {
+            self.when_ready(async {}).await?;
+            self.send(pieces);
         }
         let Output { sender, idle, ended, .. } = self;
         drop(sender);
@@ -133,22 +261,30 @@ impl Output {
 }
 
 fn drain(mut receiver: mpsc::Receiver<Vec<Piece>>) -> Result<(), Broken> {
-    let on = |stream| move |error| Broken { stream, error };
-    let mut stdout = own(io::stdout().as_fd()).map_err(on(Stream::Stdout))?;
-    let mut stderr = own(io::stderr().as_fd()).map_err(on(Stream::Stderr))?;
+    let on = |to: &To| {
+        let to = to.clone();
+        move |error| Broken { to, error }
+    };
+    let mut stdout = own(io::stdout().as_fd()).map_err(on(&To::Stdout))?;
+    let mut stderr = own(io::stderr().as_fd()).map_err(on(&To::Stderr))?;
+    let mut files = Files::default();
     while let Some(pieces) = receiver.blocking_recv() {
-        for (stream, data) in pieces {
+        for (to, data) in pieces {
             // Flushes the other stream first, so that its earlier output appears first.
-            let (this, other, that) = match stream {
-                Stream::Stdout => (&mut stdout, &mut stderr, Stream::Stderr),
-                Stream::Stderr => (&mut stderr, &mut stdout, Stream::Stdout),
+            let (this, other, that) = match &to {
+                To::Stdout => (&mut stdout, &mut stderr, To::Stderr),
+                To::Stderr => (&mut stderr, &mut stdout, To::Stdout),
+                To::File(path) => {
+                    files.write(path, &data).map_err(on(&to))?;
+                    continue;
+                }
             };
-            other.flush().map_err(on(that))?;
-            this.write_all(&data).map_err(on(stream))?;
+            other.flush().map_err(on(&that))?;
+            this.write_all(&data).map_err(on(&to))?;
         }
         if receiver.is_empty() {
-            stdout.flush().map_err(on(Stream::Stdout))?;
-            stderr.flush().map_err(on(Stream::Stderr))?;
+            stdout.flush().map_err(on(&To::Stdout))?;
+            stderr.flush().map_err(on(&To::Stderr))?;
         }
     }
     Ok(())
@@ -159,58 +295,10 @@ fn own(fd: impl AsFd) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, File::from(fd.as_fd().try_clone_to_owned()?)))
 }
 
-/// Puts `[rank] ` before lines, and `[job.rank] ` before lines of spawned jobs. When another rank's output interrupts a line,
-/// the line is ended there and continues under a new label.
-#[derive(Debug, Default)]
-struct Labels {
-    /// By stream: the job and rank of the unfinished line.
-    open: [Option<(u64, u32)>; 2],
-}
-
-impl Labels {
-    fn label(&mut self, record: &Record) -> Bytes {
-        let Record { rank, data, more, job, .. } = record;
-        let source = (*job, *rank);
-        let open = &mut self.open[record.stream() as usize];
-        let continues = *open == Some(source);
-        let mut out = Vec::with_capacity(data.len() + 16);
-        if data.is_empty() {
-            if continues && !more {
-                out.push(b'\n');
-                *open = None;
-            }
-            return out.into();
-        }
-        if open.is_some() && !continues {
-            out.push(b'\n');
-        }
-        let label = if *job == 0 { format!("[{rank}] ") } else { format!("[{job}.{rank}] ") };
-        for (at, line) in data.split_inclusive(|&b| b == b'\n').enumerate() {
-            if at > 0 || !continues {
-                out.extend_from_slice(label.as_bytes());
-            }
-            out.extend_from_slice(line);
-        }
-        *open = None;
-        if !data.ends_with(b"\n") {
-            match more {
-                true => *open = Some(source),
-                false => out.push(b'\n'),
-            }
-        }
-        out.into()
-    }
-
-    /// Returns a newline for each unfinished line.
-    fn unfinished(&self) -> Vec<Piece> {
-        let newline = Bytes::from_static(b"\n");
-        let streams = [Stream::Stdout, Stream::Stderr].into_iter();
-        streams.filter(|&stream| self.open[stream as usize].is_some()).map(|stream| (stream, newline.clone())).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rsd_proto::v1::{Block, TaskMap};
+
     use super::*;
 
     fn record(rank: u32, data: &'static str, more: bool) -> Record {
@@ -220,9 +308,41 @@ mod tests {
     fn labelled(records: &[Record]) -> String {
         let mut labels = Labels::default();
         let mut out = Vec::new();
-        records.iter().for_each(|record| out.extend_from_slice(&labels.label(record)));
-        labels.unfinished().iter().for_each(|(_, data)| out.extend_from_slice(data));
+        for record in records {
+            let of = Of {
+                rank: record.rank,
+                width: 1,
+                job: 7,
+                spawned: record.job,
+                node: "",
+                node_index: 0,
+                stream: "",
+                at_ms: 0,
+            };
+            let (to, label) = (To::from(record.stream()), Pattern::of_rank().fill(&of));
+            let source = (record.job, record.rank);
+            out.extend_from_slice(&labels.label(&to, source, &label, &record.data, record.more));
+        }
+        labels.unfinished().for_each(|_| out.push(b'\n'));
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn files_and_labels_are_named_after_ranks_and_nodes() {
+        let files = [Some(Pattern::parse("out.%R.%h.%p").unwrap()), None];
+        let mut output = Output::new(Style { files, merged: true, ..Style::default() });
+        let block = |first_node, ranks_per_node| Block { first_node, nodes: 1, ranks_per_node };
+        let map = TaskMap { nodes: vec![4, 2], blocks: vec![block(0, 2), block(1, 8), block(0, 1)] };
+        output.placed(&Placed { map: Some(map), node_names: vec!["a".into(), "b".into()] });
+        let file = |name: &str| To::File(Path::new(name).into());
+        assert_eq!(output.places(&record(1, "x", false)), [file("out.01.a.0")]);
+        assert_eq!(output.places(&record(9, "x", false)), [file("out.09.b.1")]);
+        assert_eq!(output.places(&record(10, "x", false)), [file("out.10.a.0")]);
+        assert_eq!(output.places(&Record { job: 9, ..record(1, "x", false) }), [file("out.01.unknown.0")]);
+        let of_stderr = Record { stream: Stream::Stderr.into(), ..record(1, "x", false) };
+        assert_eq!(output.places(&of_stderr), [file("out.01.a.0")]);
+        output.style.copied = true;
+        assert_eq!(output.places(&record(1, "x", false)), [file("out.01.a.0"), To::Stdout]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use rsd_proto::transport::exit;
 pub(crate) use rsd_proto::visible::visible;
@@ -26,9 +27,17 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
 /// The code that a shell shows for a process killed by SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
+/// The name of the program in its messages.
+static NAME: OnceLock<&'static str> = OnceLock::new();
+
+/// Sets the name under which this program was called. Only the first call has an effect.
+pub(crate) fn set_name(name: &'static str) {
+    let _ = NAME.set(name);
+}
+
 /// Prints a message on stderr, after the name of the program. A failed write is ignored: there is no other place to report it.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "rsctl: {}", visible(text));
+    let _ = writeln!(io::stderr(), "{}: {}", NAME.get().unwrap_or(&"rsctl"), visible(text));
 }
 
 /// Prints a line on stderr as it is.

@@ -97,6 +97,15 @@ impl Private {
     }
 }
 
+/// Stops the daemon, if there is one. Ctrl-C skips the wait; the daemon then stops by itself.
+pub(crate) async fn stop(private: Option<Private>) {
+    let Some(private) = private else { return };
+    tokio::select! {
+        () = private.stop() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
 /// Returns the path of `rsd`: the program beside rsctl, else the one in PATH.
 pub(crate) fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));

@@ -11,20 +11,29 @@ use tonic::Streaming;
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
 use crate::interrupts::{Interrupts, Step};
-use crate::output::{Broken, Output};
+use crate::output::{Broken, Output, Style};
 use crate::print::{self, say};
 use crate::selectors::Selector;
 use crate::{input, json, verdict, waits};
 
 /// How the user wants to see a job.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct View {
-    /// Each line begins with its rank.
-    pub(crate) label: bool,
+    /// Labels, and files instead of the two streams.
+    pub(crate) style: Style,
+    /// How each rank ended is printed at the end.
+    pub(crate) exits: bool,
     /// Events as JSON lines instead of output and messages.
     pub(crate) json: bool,
     /// What the job waits for is not reported.
     pub(crate) quiet: bool,
+}
+
+impl View {
+    /// With `label`, each line begins with its rank.
+    pub(crate) fn new(label: bool, json: bool) -> View {
+        View { style: Style::labelled(label), exits: false, json, quiet: false }
+    }
 }
 
 /// Submits a job, follows it, and returns its exit code.
@@ -93,7 +102,7 @@ struct Follow {
 
 impl Follow {
     fn new(client: Client, view: View, role: Role) -> Follow {
-        let output = Output::new(view.label && !view.json);
+        let output = Output::new(if view.json { Style::default() } else { view.style.clone() });
         Follow { client, view, role, output, job: 0, heard: HashSet::new(), watch: None }
     }
 
@@ -131,6 +140,9 @@ impl Follow {
                 Err(broken) => return after_broken(&mut client, role, job, broken).await,
             },
         }
+        if view.exits {
+            verdict::exits(&info).iter().for_each(|line| print::err(line));
+        }
         if !view.json
             && let Some(text) = verdict::verdict(&info, |job, rank| heard.contains(&(job, rank)))
         {
@@ -147,6 +159,7 @@ impl Follow {
         match event.body? {
             Body::Submitted(submitted) => {
                 self.job = submitted.job;
+                self.output.submitted(submitted.job);
                 self.watch(Vec::new());
                 if matches!(self.role, Role::Owner { forward_stdin: true, .. }) {
                     input::forward(self.client.clone(), self.job);
@@ -165,7 +178,8 @@ impl Follow {
             Body::Notice(text) => self.tell(&text),
             Body::Ended(info) => return Some(info),
             // The verdict reports these once, at the end.
-            Body::Output(_) | Body::Placed(_) | Body::RankExit(_) | Body::Killing(_) => {}
+            Body::Placed(placed) => self.output.placed(&placed),
+            Body::Output(_) | Body::RankExit(_) | Body::Killing(_) => {}
         }
         None
     }

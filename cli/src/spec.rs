@@ -14,6 +14,7 @@ use rsd_config::{hostfile, hostlist, rankfile};
 use rsd_core::place::policy::{Compat, Policy};
 use rsd_core::plan;
 use rsd_proto::inherited;
+use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::v1::stdin_target::Target;
 use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarget};
 
@@ -79,6 +80,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         output_dir,
         output_overwrite: launch.overwrite,
         inherited: Some(inherited::of_self()),
+        universe_size: None,
     })
 }
 
@@ -117,7 +119,7 @@ fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure>
     let env = segment.variables.iter().map(|text| exported(text, here)).collect::<Result<_, _>>()?;
     let wdir = segment.wdir.as_deref().unwrap_or(Path::new(""));
     let argv = segment.program.iter().map(|arg| bytes(arg)).collect();
-    Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new() })
+    Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new(), soft: None })
 }
 
 /// Returns the hosts of the first program: from its options, or from the file that the mapping follows.
@@ -166,7 +168,7 @@ fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
 
 /// Returns the environment of this process without the variables of launchers, overridden by those of the files.
 fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
-    let own = here.env.iter().filter(|(name, _)| !is_launchers(name.as_bytes()));
+    let own = here.env.iter().filter(|(name, _)| !is_launcher_variable(name.as_bytes()));
     let mut env: BTreeMap<Bytes, Bytes> = own.map(|(name, value)| (bytes(name), bytes(value))).collect();
     for file in files {
         let assignments =
@@ -191,27 +193,6 @@ fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
         Some(value) => Ok(EnvVar { name: Bytes::copy_from_slice(name), value: Bytes::copy_from_slice(value) }),
         None => Err(Failure::usage(format!("-x {0}: {0} is not set here; write {0}=VALUE", text.display()))),
     }
-}
-
-/// Whether a variable describes the world of a launcher, which ranks must not inherit. Settings of libraries (`OMPI_MCA_…`,
-/// `MPIR_CVAR_…`) are the user's and are forwarded.
-fn is_launchers(name: &[u8]) -> bool {
-    const PREFIXES: [&str; 9] =
-        ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_", "RSD_LOCAL_", "RSD_PMI_", "RSD_NODE"];
-    const NAMES: [&str; 9] = [
-        "PRTE_LAUNCHED",
-        "MPIRUN_RSH_LAUNCH",
-        "MPI_LOCALRANKID",
-        "MPI_LOCALNRANKS",
-        "RSD_JOB",
-        "RSD_RANK",
-        "RSD_SIZE",
-        "RSD_DVM",
-        "RSD_SOCKET",
-    ];
-    const KEPT: [&str; 2] = ["OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT"];
-    let starts = |prefix: &&str| name.starts_with(prefix.as_bytes());
-    (PREFIXES.iter().any(starts) && !KEPT.iter().any(starts)) || NAMES.iter().any(|own| name == own.as_bytes())
 }
 
 fn read(file: &Path) -> Result<String, Failure> {

@@ -1,5 +1,7 @@
 //! The report on how a job ended: the first cause with its last lines on stderr, then the consequences.
 
+use std::collections::HashMap;
+
 use rsd_proto::ranges;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
@@ -84,6 +86,23 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
     }
 }
 
+/// Returns a line for each rank: how it ended, and the exit code that a shell would show.
+pub(crate) fn exits(info: &JobInfo) -> Vec<String> {
+    let own: HashMap<u32, &RankExit> =
+        info.exits.iter().filter(|exit| exit.job == 0).map(|exit| (exit.rank, exit)).collect();
+    let line = |rank: u32| match own.get(&rank) {
+        None => format!("rank {rank}: exit code 0"),
+        Some(exit) => format!("{}: exit code {}", describe(exit, info), exit.code),
+    };
+    // The job's state has no more failed ranks than this.
+    let known = if info.exits.len() < EXITS_MAX { info.ranks } else { 0 };
+    let failed = info.exits.iter().filter(|_| known == 0).map(|exit| exit.rank);
+    (0..known).chain(failed).map(line).collect()
+}
+
+/// The most failed ranks that a job's state lists.
+const EXITS_MAX: usize = 100_000;
+
 /// Says what happened to the other ranks. Members of groups are only cut off: rsd never signals a process it did not start.
 fn followed(ranks: usize, joined: bool) -> String {
     match (joined, ranks) {
@@ -109,6 +128,16 @@ mod tests {
 
     fn exit(rank: u32, how: How, secondary: bool) -> RankExit {
         RankExit { rank, node: 4, how: Some(how), secondary, ..RankExit::default() }
+    }
+
+    #[test]
+    fn the_exit_code_of_every_rank_is_listed() {
+        let abort = RankExit { code: 7, ..exit(1, How::Aborted(7), false) };
+        let killed = RankExit { code: 143, ..exit(2, How::Signaled(15), true) };
+        let info = JobInfo { ranks: 3, ..failed(abort.clone(), vec![abort, killed]) };
+        let aborted = "rank 1 on n1 called MPI_Abort with code 7: exit code 7";
+        let killed = "rank 2 on n1 was killed by SIGTERM (signal 15): exit code 143";
+        assert_eq!(exits(&info), ["rank 0: exit code 0", aborted, killed]);
     }
 
     fn failed(cause: RankExit, exits: Vec<RankExit>) -> JobInfo {

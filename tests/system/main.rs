@@ -21,6 +21,7 @@ mod load;
 mod maintenance;
 mod manual;
 mod mpi;
+mod mpiexec;
 mod newcomers;
 mod output;
 mod placement;

@@ -309,6 +309,11 @@ pub(crate) fn cut(text: &mut String, bytes_max: usize) {
     }
 }
 
+/// A job that accepts fewer ranks than it requests starts with fewer.
+pub(crate) fn fewer_ranks(ranks: u32) -> String {
+    format!("starting {ranks} ranks, the most acceptable ones that fit now")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

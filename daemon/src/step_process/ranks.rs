@@ -363,6 +363,7 @@ impl Ranks {
             output_overwrite: spec.output_overwrite,
             inherited: pid.map(of_process).or(spec.inherited),
             gpus_visible: spec.gpus_visible,
+            universe_size: spec.universe_size,
         }
     }
 

@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rsd_config::{hostfile, hostlist};
+use rsd_config::{hostfile, hostlist, triplets};
 use rsd_core::plan;
 use rsd_core::step::SpawnWish;
 use rsd_proto::pmi::environment::is_launcher_variable;
@@ -45,6 +45,8 @@ pub(super) struct Spawner {
     pub(super) inherited: Option<Inherited>,
     /// Whether ranks see only their own GPUs.
     pub(super) gpus_visible: bool,
+    /// The size of the universe that the user has set.
+    pub(super) universe_size: Option<u32>,
 }
 
 /// Returns the requested job, or a sentence that says why the request is invalid.
@@ -70,6 +72,7 @@ pub(super) fn wish(
             wdir: Bytes::copy_from_slice(wdir.as_os_str().as_bytes()),
             hosts: keys.hosts,
             path: keys.path.into(),
+            soft: None,
         });
     }
     let hidden = |var: &EnvVar| {
@@ -82,6 +85,7 @@ pub(super) fn wish(
         output_dir: spawner.output_dir,
         output_overwrite: spawner.output_overwrite,
         inherited: spawner.inherited,
+        universe_size: spawner.universe_size,
         stdin: Some(StdinTarget { target: Some(Target::None(true)) }),
         ..JobSpec::default()
     };
@@ -164,19 +168,9 @@ impl Keys {
 
 /// Parses triplets in MPI's form: `4`, `2:10`, `2:10:2`.
 fn soft(text: &str) -> Result<Vec<Triplet>, String> {
-    let wrong =
-        || format!("info key soft: invalid value {text:?}: write numbers or ranges, such as 4,6 or 2:10 or 2:10:2");
-    let number = |text: &str| text.trim().parse::<i64>().map_err(|_| wrong());
-    let triplet = |item: &str| {
-        let parts = item.split(':').map(number).collect::<Result<Vec<_>, _>>()?;
-        match parts[..] {
-            [only] => Ok(Triplet { first: only, last: only, stride: 1 }),
-            [first, last] => Ok(Triplet { first, last, stride: 1 }),
-            [first, last, stride] if stride != 0 => Ok(Triplet { first, last, stride }),
-            _ => Err(wrong()),
-        }
-    };
-    text.split(',').map(triplet).collect()
+    let triplets = triplets::parse(text).map_err(|error| format!("info key soft: {error}"))?;
+    let triplet = |triplets::Triplet { first, last, stride }| Triplet { first, last, stride };
+    Ok(triplets.into_iter().map(triplet).collect())
 }
 
 /// Returns the environment of a process and its working directory, as the kernel reports them.
@@ -204,6 +198,7 @@ mod tests {
             output_overwrite: true,
             inherited: Some(Inherited { umask: Some(0o27), ..Inherited::default() }),
             gpus_visible: true,
+            universe_size: Some(9),
         }
     }
 
@@ -228,6 +223,7 @@ mod tests {
             (Some(3), &b"/work"[..], &["./child".into(), "x y".into()][..])
         );
         assert!(wish.spec.oversubscribe && !wish.spec.attached && !wish.apart && wish.spec.output_overwrite);
+        assert_eq!(wish.spec.universe_size, Some(9));
         assert_eq!(wish.spec.inherited.and_then(|inherited| inherited.umask), Some(0o27));
         assert_eq!(wish.preput, [("k".into(), "v".into())]);
     }

@@ -70,6 +70,25 @@ pub struct App {
     /// Directories, separated by colons, that are searched for the program before PATH.
     #[prost(bytes = "bytes", tag = "6")]
     pub path: ::prost::bytes::Bytes,
+    /// Other numbers of ranks that are acceptable if `n` do not fit. Only in submissions; a spawn carries its own.
+    #[prost(message, optional, tag = "90")]
+    pub soft: ::core::option::Option<Soft>,
+}
+/// Acceptable numbers of ranks, as MPI's `-soft` and the info key `soft` list them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Soft {
+    #[prost(message, repeated, tag = "1")]
+    pub triplets: ::prost::alloc::vec::Vec<Triplet>,
+}
+/// first, first + stride, … up to last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Triplet {
+    #[prost(int64, tag = "1")]
+    pub first: i64,
+    #[prost(int64, tag = "2")]
+    pub last: i64,
+    #[prost(int64, tag = "3")]
+    pub stride: i64,
 }
 /// One rank of a rank file: its host, and its cpus as written: "0-3", "0:1,1:0-2" (package:core), "" for all.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -158,6 +177,9 @@ pub struct JobSpec {
     pub inherited: ::core::option::Option<Inherited>,
     #[prost(enumeration = "OnNodeLoss", tag = "20")]
     pub on_node_loss: i32,
+    /// The attribute MPI_UNIVERSE_SIZE of the ranks; 0: not set, because the size is unlimited; absent: the slots of the DVM.
+    #[prost(uint32, optional, tag = "90")]
+    pub universe_size: ::core::option::Option<u32>,
 }
 /// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1686,6 +1708,7 @@ pub struct LaunchBody {
     /// node_names\[i\] is the name of map.nodes\[i\].
     #[prost(string, repeated, tag = "4")]
     pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// 0: unlimited.
     #[prost(uint32, tag = "5")]
     pub universe_size: u32,
     #[prost(message, repeated, tag = "6")]
@@ -2115,22 +2138,6 @@ pub struct SpawnCall {
     /// Why the request is invalid; then `spec` is empty.
     #[prost(string, tag = "11")]
     pub wrong: ::prost::alloc::string::String,
-}
-/// The value of MPI's info key `soft`.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Soft {
-    #[prost(message, repeated, tag = "1")]
-    pub triplets: ::prost::alloc::vec::Vec<Triplet>,
-}
-/// first, first + stride, … up to last.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Triplet {
-    #[prost(int64, tag = "1")]
-    pub first: i64,
-    #[prost(int64, tag = "2")]
-    pub last: i64,
-    #[prost(int64, tag = "3")]
-    pub stride: i64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SpawnResult {

@@ -5,21 +5,66 @@
 //! sees `PMIX_RANK` without a PMI, and a rank that sees the `PMI_FD` of an outer job writes into that job's socket. So no rank
 //! inherits them; the step then sets the variables that a rank needs.
 
-/// Returns whether a variable with this name belongs to a launcher, so that a rank must not inherit it.
+/// Returns whether a variable with this name describes the running job of a launcher, so that a rank must not inherit it. What users
+/// set for their libraries (`OMPI_MCA_btl`, `PMIX_MCA_…`, `I_MPI_FABRICS`, `UCX_TLS`) is theirs, and ranks inherit it.
 pub fn is_launcher_variable(name: &[u8]) -> bool {
-    NAMES.iter().any(|other| other.as_bytes() == name)
-        || PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+    let starts = |prefix: &&str| name.starts_with(prefix.as_bytes());
+    NAMES.iter().any(|other| other.as_bytes() == name) || (PREFIXES.iter().any(starts) && !OF_USERS.iter().any(starts))
 }
 
-/// Prefixes of the names of launcher variables.
-pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
+/// Prefixes of the names of launcher variables: those that Hydra, Intel MPI's Hydra, Open MPI 4 and 5 (PRRTE, PMIx), MVAPICH2 and
+/// Slurm's PMI set for ranks.
+pub const PREFIXES: [&str; 11] = [
+    "HYDI_",
+    "HYDRA_BSTRAP_",
+    "I_MPI_INFO_",
+    "MPISPAWN_",
+    "MV2_COMM_WORLD_",
+    "OMPI_COMM_WORLD_",
+    "OMPI_MCA_ess",
+    "OMPI_MCA_orte_ess_",
+    "OMPI_WORLD_",
+    "PMIX_",
+    "PMI_",
+];
+
+/// Prefixes of names that begin as launcher variables do but that users set.
+pub const OF_USERS: [&str; 5] = ["PMIX_DEBUG", "PMIX_INSTALL_PREFIX", "PMIX_MCA_", "PMIX_PREFIX", "PMIX_VERBOSE"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 49] = [
+    "I_MPI_HYDRA_UUID",
+    "I_MPI_PIN_INFO",
+    "I_MPI_PIN_MAPPING",
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_FILE_LOCATION",
+    "OMPI_FIRST_RANKS",
+    "OMPI_LIBDIR_LOC",
+    "OMPI_MCA_cpu_type",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_mpi_oversubscribe",
+    "OMPI_MCA_num_procs",
+    "OMPI_MCA_orte_app_num",
+    "OMPI_MCA_orte_bound_at_launch",
+    "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_jobfam_session_dir",
+    "OMPI_MCA_orte_launch",
+    "OMPI_MCA_orte_local_daemon_uri",
+    "OMPI_MCA_orte_num_nodes",
+    "OMPI_MCA_orte_precondition_transports",
+    "OMPI_MCA_orte_top_session_dir",
+    "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_TOOL_NAME",
+    "OMPI_UNIVERSE_SIZE",
+    "OMPI_VERSION",
     "PRTE_LAUNCHED",
+    "PRTE_SHARED_FS",
     "RSD_CPUS",
     "RSD_DVM",
     "RSD_EPOCH",
@@ -130,6 +175,23 @@ mod tests {
         {
             assert!(is_launcher_variable(name.as_bytes()), "{name}");
         }
+        // What ranks of Open MPI 4.1 and 5.0 and of Intel MPI find in their environment.
+        for name in [
+            "OMPI_UNIVERSE_SIZE",
+            "OMPI_MCA_ess",
+            "OMPI_MCA_ess_base_vpid",
+            "OMPI_MCA_orte_hnp_uri",
+            "OMPI_MCA_orte_ess_num_procs",
+            "OMPI_WORLD_SIZE",
+            "PMIX_NAMESPACE",
+            "PMIX_SERVER_URI41",
+            "PRTE_SHARED_FS",
+            "HYDRA_BSTRAP_PGID",
+            "I_MPI_INFO_NP",
+            "I_MPI_HYDRA_UUID",
+        ] {
+            assert!(is_launcher_variable(name.as_bytes()), "{name}");
+        }
         for name in [
             "PATH",
             "PMI",
@@ -137,6 +199,17 @@ mod tests {
             "MPIR_CVAR_CH4_NETMOD",
             "UCX_TLS",
             "I_MPI_SPAWN",
+            "I_MPI_FABRICS",
+            "OMPI_MCA_btl",
+            "OMPI_MCA_orte_base_help_aggregate",
+            "OMPI_ALLOW_RUN_AS_ROOT",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+            "OMPI_CC",
+            "PMIX_MCA_gds",
+            "PMIX_INSTALL_PREFIX",
+            "PRTE_MCA_rmaps_default_mapping_policy",
+            "FI_PROVIDER",
+            "HYDRA_TOPO_DEBUG",
             "RSD_LOG",
             "RSD_RUNTIME_DIR",
             "",

@@ -41,8 +41,10 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for program in ["rsd", "rsctl"] {
         put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
     }
-    // Outside the PATH, where it could hide another launcher's mpiexec.
-    prefix::put_link("../../bin/rsctl".as_ref(), &prefix.join("libexec/rsd/mpiexec"))?;
+    // Outside the PATH, where they could hide another launcher's.
+    for launcher in ["mpiexec", "mpirun"] {
+        prefix::put_link("../../bin/rsctl".as_ref(), &prefix.join("libexec/rsd").join(launcher))?;
+    }
     put(&fs::read(built.join(prefix::BUILT))?, &prefix.join(prefix::LOADED), 0o755)?;
     prefix::put_link(prefix::LINK.as_ref(), &prefix.join(prefix::LINKED))?;
     for file in prefix::files()? {

@@ -90,7 +90,7 @@ impl Head {
     }
 
     /// Places all ranks or, if they do not fit, the largest acceptable number of them.
-    fn fit(&self, spec: &mut JobSpec, soft: &[wire::Soft]) -> Result<(Placement, place::Request), String> {
+    pub(super) fn fit(&self, spec: &mut JobSpec, soft: &[wire::Soft]) -> Result<(Placement, place::Request), String> {
         let mut wanted = plan::request(spec).map_err(|refusal| waiting(&refusal))?;
         for _ in 0..TRIES_MAX {
             let refusal = match offers::place(&self.nodes, &self.ledger, &wanted) {

@@ -198,6 +198,7 @@ impl Job {
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
         let Placement { map, app_sizes, .. } = placement;
         let Surroundings { node_names, universe_size, node_addresses } = around;
+        let universe_size = spec.universe_size.unwrap_or(universe_size);
         // A step listens at an address only.
         let listens = node_addresses.iter().all(|address| address.parse::<IpAddr>().is_ok());
         let listens = listens && map.nodes().len() > 1 && !chooses_interface(&spec);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 use rsd_proto::frameworks;
-use rsd_proto::v1::{JobSpec, User, down, job_event};
+use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
@@ -12,8 +12,8 @@ use super::{Due, Head, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
-use crate::place::{Placement, Refusal};
-use crate::{JobId, Now, plan};
+use crate::place::{self, Placement, Refusal};
+use crate::{JobId, Now, plan, sentences};
 
 /// The fewest bytes of a secret.
 const SECRET_BYTES_MIN: usize = 24;
@@ -24,7 +24,7 @@ impl Head {
         now: Now,
         req: ReqId,
         (uid, user): (u32, String),
-        spec: JobSpec,
+        mut spec: JobSpec,
         random: Bytes,
         out: &mut Outputs<Order>,
     ) -> Result<(), Refused> {
@@ -37,10 +37,18 @@ impl Head {
         self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
-        let wanted = plan::request(&spec).map_err(never)?;
+        let mut wanted = plan::request(&spec).map_err(never)?;
         let may_pass = spec.oversubscribe;
         let may_start = may_pass || self.queue.is_empty();
-        let (placement, reason) = match offers::place(&self.nodes, &self.ledger, &wanted) {
+        let mut offered = offers::place(&self.nodes, &self.ledger, &wanted);
+        let mut fewer = None;
+        if offered.is_err()
+            && let Some((placement, request)) = self.fit_softly(&mut spec)
+        {
+            fewer = Some(sentences::fewer_ranks(placement.map.size()));
+            (offered, wanted) = (Ok(placement), request);
+        }
+        let (placement, reason) = match offered {
             Ok(placement) if may_start => (Some(placement), String::new()),
             Ok(_) => (None, "earlier jobs are waiting".to_owned()),
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
@@ -55,6 +63,7 @@ impl Head {
         let job = self.new_job(now, id, self.owner(uid, user), pending, &name);
         out.log(now, id, job.submitted());
         self.jobs.insert(job);
+        fewer.into_iter().for_each(|text| out.log(now, id, job_event::Body::Notice(text)));
         match placement {
             Some(placement) => self.start_job(now, id, placement, out),
             None => {
@@ -64,6 +73,18 @@ impl Head {
         }
         out.answer(req, Answer::Submitted(id));
         Ok(())
+    }
+
+    /// Places the largest acceptable numbers of ranks that fit now, if the job accepts fewer than it requests; then sets them in `spec`.
+    fn fit_softly(&self, spec: &mut JobSpec) -> Option<(Placement, place::Request)> {
+        if spec.apps.iter().all(|app| app.soft.is_none()) {
+            return None;
+        }
+        let mut fewer = spec.clone();
+        let soft: Vec<Soft> = fewer.apps.iter_mut().map(|app| app.soft.take().unwrap_or_default()).collect();
+        let fitted = self.fit(&mut fewer, &soft).ok()?;
+        *spec = fewer;
+        Some(fitted)
     }
 
     /// Returns a new job number; numbers are never reused.

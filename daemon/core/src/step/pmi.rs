@@ -72,7 +72,11 @@ impl Step {
             Request::GetMaxes => Reply::maxes(),
             Request::GetAppnum => Reply::Appnum(Some(self.ranks[local].app as u32)),
             Request::GetMyKvsname => Reply::MyKvsname(self.launch.namespace.clone().into_bytes()),
-            Request::GetUniverseSize => Reply::UniverseSize(i64::from(self.launch.universe_size)),
+            Request::GetUniverseSize => Reply::UniverseSize(match self.launch.universe_size {
+                // Unlimited. PMI has a word for "unknown" only, and libraries then set no attribute.
+                0 => -1,
+                size => size.into(),
+            }),
             Request::Put { key, value, .. } => {
                 // Reserved for rsd: ranks must not put such keys.
                 if key.starts_with(b"PMI_") {

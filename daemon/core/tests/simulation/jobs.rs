@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rsd_core::rsd::{Answer, Call};
 use rsd_core::step::Stream;
 use rsd_core::{JobId, Tuning};
-use rsd_proto::v1::{JobSpec, JobState, job_event, rank_exit::How};
+use rsd_proto::v1::{JobSpec, JobState, Soft, Triplet, job_event, rank_exit::How};
 
 use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
@@ -85,6 +85,35 @@ fn a_job_that_can_never_fit_is_refused() {
     assert!(matches!(&answer, Some(Answer::Refused(refused)) if refused.exit_code == 243), "{answer:?}");
     world.run();
     world.assert_at_rest();
+}
+
+#[test]
+fn a_job_that_accepts_fewer_ranks_starts_with_the_most_that_fit() {
+    for seed in seeds(8) {
+        let _seed = Seed(seed);
+        let mut world = small(seed);
+        let program = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(1)), Op::Exit(0)]);
+        let soft = |n: u32, first: i64, stride: i64| {
+            let mut spec = spec(program, n);
+            spec.apps[0].soft = Some(Soft { triplets: vec![Triplet { first, last: n.into(), stride }] });
+            spec
+        };
+        let [all, most, one] = [soft(8, 1, 1), soft(30, 5, 3), soft(4, 1, 3)].map(|spec| world.submit(spec));
+        assert_eq!([all, most, one].map(|job| world.job(job).ranks), [8, 11, 1]);
+        // Nothing acceptable fits now: it waits for the number that it requests.
+        let waits = world.submit(soft(12, 2, 10));
+        assert_eq!(world.job(waits).state(), JobState::Queued);
+        // Nothing acceptable will ever fit.
+        let req = world.call(0, submission(soft(30, 21, 1)));
+        let answer = world.answered(req);
+        assert!(matches!(&answer, Some(Answer::Refused(refused)) if refused.exit_code == 243), "{answer:?}");
+        world.run();
+        for job in [all, most, one, waits] {
+            world.assert_done(job);
+        }
+        assert_eq!(world.job(waits).ranks, 12);
+        world.assert_at_rest();
+    }
 }
 
 /// Each row: what rank 7 of 20 does before, between or after the others' fences, and how the job ends.

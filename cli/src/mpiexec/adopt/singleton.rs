@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
 
-use super::Talk;
+use super::{Talk, UNMANAGED};
 
 /// Answers until the process closes the connection.
 pub(super) fn serve(mut process: Talk) -> io::Result<()> {
@@ -35,7 +35,7 @@ fn answer(request: &Request) -> Option<Reply> {
         }
         Request::GetMaxes => Reply::maxes(),
         Request::GetAppnum => Reply::Appnum(None),
-        Request::GetMyKvsname => Reply::MyKvsname(super::UNMANAGED.into()),
+        Request::GetMyKvsname => Reply::MyKvsname(UNMANAGED.into()),
         // Unknown, in PMI's terms.
         Request::GetUniverseSize => Reply::UniverseSize(-1),
         Request::Put { .. } => Reply::PutResult { rc: 0 },
