@@ -124,7 +124,7 @@ impl Node {
     pub(crate) fn connect_as(&mut self, hello: Hello) -> Client {
         self.last_client += 1;
         self.clients.insert(self.last_client, (hello.codec, MessageDecoder::default()));
-        self.input(Input::PmixHello(self.last_client, hello));
+        self.input(Input::PmixHello(self.last_client, hello, 1000));
         self.last_client
     }
 
