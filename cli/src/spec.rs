@@ -74,6 +74,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
             NodeLoss::End => OnNodeLoss::End.into(),
             NodeLoss::Continue => OnNodeLoss::Continue.into(),
         },
+        allow_singletons: launch.allow_singletons,
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir,

@@ -427,6 +427,7 @@ impl StepProcess {
                 let pid = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid);
                 return Some(Input::Mapped(pid.map_or_else(Mapped::default, mapped::look)));
             }
+            Effect::FindLinks(app) => return Some(Input::Links(app, self.ranks.links(app))),
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Warn(why) => warn!(job = self.hello.job, "{why}"),
             Effect::Sweep => {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 
 use super::{Effect, Local, Phase, Status, StdinState, Step};
+use crate::calls::exit::ALONE;
 use crate::{Now, sentences};
 
 /// How long the report of a dead rank waits for the end of its output: a child may hold the streams open.
@@ -56,6 +57,8 @@ pub(super) struct Verdict {
 pub(super) enum Fault {
     NotStarted(String),
     Protocol(String),
+    /// Its MPI library cannot reach rsd.
+    Alone(String),
 }
 
 impl Verdict {
@@ -238,8 +241,11 @@ impl Step {
         if rank.verdict.judged.is_some() || !rank.phase.is_over() || !(drained || waited) {
             return;
         }
-        rank.verdict.judged = Some(now.mono);
-        rank.verdict.report_at = None;
+        if self.check_alone(local, out) {
+            return;
+        }
+        let verdict = &mut self.ranks[local].verdict;
+        (verdict.judged, verdict.report_at) = (Some(now.mono), None);
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
         self.check_fence(out);
@@ -267,10 +273,11 @@ impl Step {
                 (How::Aborted(code), shell_code(code), true, rank.verdict.said.clone().unwrap_or_default())
             }
             (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
+            (Some(Fault::Alone(why)), None, _) => (How::Failed(why.clone()), ALONE.into(), true, String::new()),
             (fault, None, Phase::Exited(Status::Signaled(signal))) => {
                 let note = match fault {
                     Some(Fault::Protocol(why)) => why.clone(),
-                    Some(Fault::NotStarted(_)) | None => String::new(),
+                    Some(Fault::NotStarted(_) | Fault::Alone(_)) | None => String::new(),
                 };
                 let code = if fault.is_some() { 1 } else { 128 + signal };
                 (How::Signaled(signal), code, rank.pmi.has_spoken() || fault.is_some() || silent, note)

@@ -261,7 +261,7 @@ impl Step {
         match (&rank.verdict.fault, rank.verdict.aborted) {
             (_, Some(code)) => Some((How::Aborted(code), code)),
             (Some(Fault::NotStarted(why)), None) => Some((How::Failed(why.clone()), 247)),
-            (Some(Fault::Protocol(why)), None) => Some((How::Failed(sentence::did(pid, why)), 1)),
+            (Some(Fault::Protocol(why) | Fault::Alone(why)), None) => Some((How::Failed(sentence::did(pid, why)), 1)),
             (None, None) if rank.pmi.is_finalized() => None,
             (None, None) if rank.verdict.was_told => Some((How::Failed(sentence::cut_off(pid)), 1)),
             (None, None) if !rank.pmi.has_spoken() && !self.launch_spec().export.is_empty() => None,

@@ -55,7 +55,7 @@ use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
-pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
+pub use guard::{LAUNCHERS, Links, Mapped, MappedBy, Reach, matters};
 pub use members::MemberStart;
 pub use pmix::{Client, Removal, Removed};
 pub use programs::Linked;
@@ -126,6 +126,8 @@ pub enum Input {
     Gone(Local),
     /// The files that a rank and its children have mapped, for [`Effect::Look`].
     Mapped(Mapped),
+    /// What a program of the job would load, for [`Effect::FindLinks`].
+    Links(usize, Links),
     /// A rank's process ended.
     Exited(Local, Status),
     /// The processes that the ranks left running have ended.
@@ -182,6 +184,8 @@ pub enum Effect {
     StdinClose(Local),
     /// Look at what a rank and its descendants have mapped, except descendants of [`LAUNCHERS`]; then report [`Input::Mapped`].
     Look(Local),
+    /// Find out which MPI libraries a program of the job would load, by its index; then report [`Input::Links`].
+    FindLinks(usize),
     /// Send a signal to a rank's process group.
     Signal(Local, i32),
     /// End all remaining descendants of the step process, then report [`Input::Swept`].
@@ -367,7 +371,8 @@ impl Step {
             Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
             Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
             Input::StdinClosed(local) => self.on_stdin_closed(local, out),
-            Input::Mapped(mapped) => self.on_mapped(&mapped, out),
+            Input::Mapped(mapped) => self.on_mapped(now, &mapped, out),
+            Input::Links(app, links) => self.on_links(now, app, &links, out),
             Input::Exited(local, status) => self.on_exited(now, local, status, out),
             Input::Swept => self.ending.swept = true,
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),

@@ -12,7 +12,7 @@ pub(crate) fn other_job() -> wire::JobDescription {
     map.push(1, 1);
     map.push(2, 2);
     wire::JobDescription {
-        map: Some((&map.build().unwrap()).into()),
+        map: Some((&map.build().expect("three ranks")).into()),
         node_names: vec!["a".into(), "b".into()],
         app_sizes: vec![3],
         universe_size: 4,
