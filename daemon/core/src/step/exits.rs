@@ -35,6 +35,8 @@ const SIGTERM: i32 = 15;
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
     pub(super) aborted: Option<i32>,
+    /// What it said about its abort.
+    pub(super) said: Option<String>,
     /// It has aborted without a code, which its exit status may show.
     abort_is_silent: bool,
     /// Why it broke the protocol or could not be started.
@@ -267,7 +269,9 @@ impl Step {
             (_, Some(_), Phase::Exited(Status::Exited(own))) if rank.verdict.abort_is_silent && own != 0 => {
                 (How::Aborted(own), shell_code(own), true, String::new())
             }
-            (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
+            (_, Some(code), _) => {
+                (How::Aborted(code), shell_code(code), true, rank.verdict.said.clone().unwrap_or_default())
+            }
             (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
             (Some(Fault::Alone(why)), None, _) => (How::Failed(why.clone()), ALONE.into(), true, String::new()),
             (fault, None, Phase::Exited(Status::Signaled(signal))) => {

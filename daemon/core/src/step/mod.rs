@@ -104,8 +104,8 @@ pub enum Input {
     Pmi(Local, Bytes),
     /// A rank's PMI connection has closed.
     PmiClosed(Local),
-    /// A process of the job's user has connected to the PMIx server and said which one it is.
-    PmixHello(Client, Hello),
+    /// A process of the user with this uid has connected to the PMIx server and said which one it is.
+    PmixHello(Client, Hello, u32),
     /// A PMIx client sent these bytes.
     Pmix(Client, Bytes),
     /// A PMIx client's connection has closed.
@@ -361,9 +361,9 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
-            Input::PmixHello(client, hello) => self.on_pmix_hello(now, client, &hello, out),
+            Input::PmixHello(client, hello, uid) => self.on_pmix_hello(now, client, &hello, uid, out),
             Input::Pmix(client, bytes) => self.on_pmix(now, client, &bytes, out),
-            Input::PmixClosed(client) => self.on_pmix_gone(now, client),
+            Input::PmixClosed(client) => self.on_pmix_gone(now, client, out),
             Input::Described(number, wish) => self.on_described(number, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
