@@ -70,10 +70,9 @@ fn open_mpi_worlds(stage: &Stage) -> anyhow::Result<()> {
         "\n| Open MPI 5 hello, np = | rsctl (ms) | prterun (ms) | rsctl / prterun | mark |\n|---|---|---|---|---|"
     );
     for n in ["2", "8", "32"] {
-        let [ours, prterun] =
-            in_turn([&|| with_open_mpi(rsctl(stage, &["run", "-n", n, "./hello-openmpi"])?), &|| {
-                with_open_mpi(prterun(stage, &["-n", n, "./hello-openmpi"])?)
-            }])?;
+        let [ours, prterun] = in_turn([&|| rsctl(stage, &["run", "-n", n, "./hello-openmpi"]), &|| {
+            prterun(stage, &["-n", n, "./hello-openmpi"])
+        }])?;
         let met = ours.median().zip(prterun.median()).is_some_and(|(ours, theirs)| ours <= MARK * theirs);
         println!("| {n} | {} | {} | {} | {} |", ours.text(), prterun.text(), ours.over(&prterun), mark(met));
     }
