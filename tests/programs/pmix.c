@@ -88,7 +88,7 @@ static void some(uint32_t size) {
     pmix_info_t info, *told;
     size_t count = 0, tells, number = 0;
     bool yes = true;
-    for (uint32_t rank = 0; rank < size; rank += 2) PMIX_LOAD_PROCID(&even[count++], me.nspace, rank);
+    for (uint32_t rank = 0; rank < size; rank += 2, count++) PMIX_LOAD_PROCID(&even[count], me.nspace, rank);
     if (me.rank % 2 == 0) expect("fence of some", PMIx_Fence(even, count, NULL, 0), PMIX_SUCCESS);
     PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
     PMIX_INFO_LOAD(&info, PMIX_GROUP_ASSIGN_CONTEXT_ID, &yes, PMIX_BOOL);

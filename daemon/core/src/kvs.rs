@@ -78,6 +78,11 @@ impl Kvs {
         Ok(())
     }
 
+    /// Stores a value for this node only.
+    pub fn keep(&mut self, key: Bytes, value: Bytes) -> Result<(), KvsError> {
+        self.insert(key, value)
+    }
+
     fn insert(&mut self, key: Bytes, value: Bytes) -> Result<(), KvsError> {
         let before = self.entries.get(&key).map_or(0, |value| key.len() + value.len());
         let bytes = self.bytes - before + key.len() + value.len();

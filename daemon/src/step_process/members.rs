@@ -15,9 +15,10 @@ use bytes::Bytes;
 use nix::unistd::Pid;
 use rsd_config::ports::PortRange;
 use rsd_core::step::{Input, Local, MemberStart};
-use rsd_proto::pmi::v1::{Request, RequestDecoder};
+use rsd_proto::pmi::dialogue::{Request, RequestDecoder};
+use rsd_proto::pmi::{v1, v2};
 use rsd_proto::transport::loopback::loopback_peer_uid;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
@@ -26,9 +27,9 @@ use super::Event;
 use crate::network;
 use crate::spawn::{Watched, is_exiting};
 
-/// How long a peer may take to send its first line.
+/// How long a peer may take to present its id.
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
-/// A first line is `cmd=initack pmiid=N`.
+/// It does so with `cmd=initack pmiid=N`, or with the two first messages of PMI-2.
 const KNOCK_BYTES_MAX: usize = 256;
 /// The most connections of one user that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
@@ -136,7 +137,7 @@ async fn accept(listener: TcpListener, users: Users, events: mpsc::UnboundedSend
         tokio::task::spawn_local(async move {
             // The semaphore is never closed.
             let Ok(_permit) = room.acquire().await else { return };
-            match tokio::time::timeout(KNOCK_DEADLINE, first_line(stream)).await {
+            match tokio::time::timeout(KNOCK_DEADLINE, introduction(stream)).await {
                 Ok(Some((stream, pmi_id, bytes))) => {
                     let _ = events.send(Event::Knock(Knock { stream, pmi_id, uid, bytes }));
                 }
@@ -146,17 +147,35 @@ async fn accept(listener: TcpListener, users: Users, events: mpsc::UnboundedSend
     }
 }
 
-async fn first_line(mut stream: TcpStream) -> Option<(TcpStream, u32, Bytes)> {
-    let mut bytes = Vec::new();
-    while !bytes.contains(&b'\n') {
-        if bytes.len() > KNOCK_BYTES_MAX || stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
+/// Reads until the peer has presented its id: in the first line of PMI-1, or in the first frame of PMI-2, which follows the answer to a
+/// line that requests it. Returns what the step has to read.
+async fn introduction(mut stream: TcpStream) -> Option<(TcpStream, u32, Bytes)> {
+    let (mut decoder, mut bytes, mut answer) = (RequestDecoder::new(), Vec::new(), Vec::new());
+    let id = loop {
+        let Some(request) = decoder.next() else {
+            let before = bytes.len();
+            if before > KNOCK_BYTES_MAX || stream.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+            decoder.feed(&bytes[before..]);
+            continue;
+        };
+        match request.ok()? {
+            Request::One(v1::Request::InitAck { pmiid }) => break pmiid,
+            Request::One(v1::Request::Init { version: 2, .. }) if answer.is_empty() => {
+                v2::ACCEPTED.encode(&mut answer);
+                stream.write_all(&answer).await.ok()?;
+                // The step begins with the frame.
+                bytes.drain(..=bytes.iter().position(|byte| *byte == b'\n')?);
+            }
+            // Slurm's library sends the id as `srcid`, MPICH as `pmirank`.
+            Request::Two(v2::Asked { request: v2::Request::FullInit { pmirank, srcid }, .. }) if !answer.is_empty() => {
+                break srcid.or(pmirank)?;
+            }
+            Request::One(_) | Request::Two(_) => return None,
         }
-    }
-    let mut decoder = RequestDecoder::new();
-    decoder.feed(&bytes);
-    let Some(Ok(Request::InitAck { pmiid })) = decoder.next() else { return None };
-    let pmi_id = std::str::from_utf8(&pmiid).ok()?.parse().ok()?;
+    };
+    let pmi_id = std::str::from_utf8(&id).ok()?.parse().ok()?;
     stream.set_nodelay(true).ok()?;
     Some((stream, pmi_id, bytes.into()))
 }

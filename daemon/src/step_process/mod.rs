@@ -244,7 +244,13 @@ async fn run(
                     process.take([input]).await;
                 }
             }
-            _ = signals.child.recv() => process.reap(),
+            _ = signals.child.recv() => {
+                // What a rank sent before it ended comes first: an abort explains its exit.
+                while let Ok(event) = inbox.try_recv() {
+                    process.on_event(event);
+                }
+                process.reap();
+            }
             () = tokio::time::sleep_until(deadline.into()) => {
                 process.tick();
             }
@@ -495,6 +501,9 @@ impl StepProcess {
                 Exit::Exited(code) => Status::Exited(code),
                 Exit::Signaled(signal) => Status::Signaled(signal),
             };
+            for bytes in self.ranks.pmi_rest(local) {
+                self.handle(Input::Pmi(local, bytes));
+            }
             self.handle(Input::Exited(local, status));
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
 use rsd_core::step::{Input, Local};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -16,6 +16,9 @@ use super::Event;
 
 /// The most unread bytes of answers; a client that exceeds this has broken the protocol.
 const BACKLOG_BYTES: usize = 4 << 20;
+
+/// More than a socket holds, in pieces of 4 KiB.
+const REST_READS_MAX: usize = 256;
 
 /// The connection of one rank.
 #[derive(Debug)]
@@ -59,6 +62,18 @@ impl PmiSocket {
         // The writing task ends only with the socket.
         let _ = self.backlog.send(bytes.slice(sent..));
         true
+    }
+
+    /// Returns what the rank has sent and the reading task has not read yet.
+    pub(super) fn rest(&self) -> Vec<Bytes> {
+        let (mut rest, mut buffer) = (Vec::new(), [0; 4096]);
+        // A process that the rank has left may go on writing.
+        while rest.len() < REST_READS_MAX
+            && let Ok(read @ 1..) = recv(self.stream.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT)
+        {
+            rest.push(Bytes::copy_from_slice(&buffer[..read]));
+        }
+        rest
     }
 
     /// Closes the connection. The reading task sees the end and reports it.

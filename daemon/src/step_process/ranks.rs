@@ -389,6 +389,11 @@ impl Ranks {
         }
     }
 
+    /// Returns what a rank has sent on its PMI connection and nothing has read yet.
+    pub(super) fn pmi_rest(&self, local: Local) -> Vec<Bytes> {
+        self.io.get(local).and_then(|io| io.pmi.as_ref()).map(PmiSocket::rest).unwrap_or_default()
+    }
+
     pub(super) fn pmi_close(&mut self, local: Local) {
         if let Some(pmi) = self.io.get_mut(local).and_then(|io| io.pmi.take()) {
             pmi.close();

@@ -1727,6 +1727,9 @@ pub struct LaunchBody {
     /// the others can resolve; empty: unknown.
     #[prost(string, repeated, tag = "20")]
     pub node_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For a spawned job: the namespace of its spawner's job.
+    #[prost(string, tag = "60")]
+    pub spawner_namespace: ::prost::alloc::string::String,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]

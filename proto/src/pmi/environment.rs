@@ -31,13 +31,21 @@ const LAUNCHER_PARAMETERS: [&str; 8] = [
 ];
 
 /// Prefixes of the names of launcher variables.
-pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
+pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_COMM_WORLD_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 29] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_FILE_LOCATION",
+    "OMPI_FIRST_RANKS",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_PARENT_PORT",
+    "OMPI_UNIVERSE_SIZE",
     "PRTE_LAUNCHED",
     "RSD_CPUS",
     "RSD_DVM",
@@ -153,6 +161,8 @@ mod tests {
             assert!(is_launcher_variable(name.as_bytes()), "{name}");
         }
         for name in [
+            "OMPI_ALLOW_RUN_AS_ROOT",
+            "OMPI_CC",
             "OMPI_MCA_btl",
             "OMPI_MCA_schizo",
             "PMIX_MCA_gds",

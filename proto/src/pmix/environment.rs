@@ -9,6 +9,9 @@
 //!   ranks on two cores takes 196 s instead of 11. Version 5 asks the server.
 //! - Open MPI 4.1 names its shared memory after the host. Daemons of one machine are several nodes of one host name, and ranks that
 //!   take each other's memory for that of a neighbour crash, so each node has a directory of its own for it.
+//!
+//! `OMPI_UNIVERSE_SIZE` is missing on purpose: Open MPI 4.1's `mpirun`, which a script may call within a job, refuses to start when it is
+//! set.
 
 use crate::pmi::environment::Place;
 
@@ -36,8 +39,6 @@ pub struct Program {
     pub wdir: String,
     /// How many ranks run each program of the job.
     pub sizes: Vec<u32>,
-    /// The number of slots that the job could use.
-    pub universe_size: u32,
 }
 
 /// The version that clients may assume of the server: the oldest whose requests are all served.
@@ -67,7 +68,6 @@ impl Server {
             ("OMPI_COMM_WORLD_LOCAL_RANK", place.local_rank.to_string()),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", place.local_size.to_string()),
             ("OMPI_COMM_WORLD_NODE_RANK", place.local_rank.to_string()),
-            ("OMPI_UNIVERSE_SIZE", program.universe_size.max(place.size).to_string()),
             ("OMPI_NUM_APP_CTX", program.sizes.len().to_string()),
             ("OMPI_APP_CTX_NUM_PROCS", list(&mut program.sizes.iter().copied())),
             ("OMPI_FIRST_RANKS", list(&mut firsts.into_iter())),
@@ -120,7 +120,6 @@ mod tests {
             ("PMIX_SERVER_URI3", "rsd.1;tcp4://127.0.0.1:4711"),
             ("OMPI_FIRST_RANKS", "0 2"),
             ("OMPI_APP_CTX_NUM_PROCS", "2 3"),
-            ("OMPI_UNIVERSE_SIZE", "5"),
             ("OMPI_FILE_LOCATION", "/tmp/x/3"),
         ] {
             assert!(variables.contains(&(name, value.to_owned())), "{name}: {variables:?}");

@@ -60,7 +60,7 @@ impl Head {
             return Err(sentences::JOB_IS_BEING_ENDED.to_owned());
         };
         let root = parent.spawned.as_ref().map_or(call.job, |spawned| spawned.root);
-        let owner = parent.owner().cloned();
+        let (owner, parent_namespace) = (parent.owner().cloned(), parent.namespace.clone());
         spec.kill_grace_ms = Some(parent.grace_ms);
         spec.on_node_loss = parent.on_node_loss().into();
         if !call.wrong.is_empty() {
@@ -83,7 +83,7 @@ impl Head {
         let mut job = self.new_job(now, id, owner, pending, &name);
         let started = placement.app_sizes.clone();
         let birth = Birth::Awaited(Asked { node: call.node, call: call.call, rank: call.rank, started });
-        job.spawned = Some(Spawned { parent: call.job, root, birth, apart: call.apart });
+        job.spawned = Some(Spawned { parent: call.job, parent_namespace, root, birth, apart: call.apart });
         out.log(now, id, job.submitted());
         self.jobs.insert(job);
         self.start_job(now, id, placement, out);

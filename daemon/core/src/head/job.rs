@@ -219,6 +219,7 @@ impl Job {
             node_addresses,
             secret: if listens { secret } else { bytes::Bytes::new() },
             spawned: self.spawned.is_some(),
+            spawner_namespace: self.spawned.as_ref().map_or_else(String::new, |it| it.parent_namespace.clone()),
             preput,
         };
         let launch = wire::Launch {

@@ -7,6 +7,7 @@ use crate::{JobId, NodeId};
 pub(super) struct Spawned {
     /// The job whose rank spawned it.
     pub(super) parent: JobId,
+    pub(super) parent_namespace: String,
     /// The root of the family.
     pub(super) root: JobId,
     pub(super) birth: Birth,

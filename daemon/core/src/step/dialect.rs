@@ -6,9 +6,9 @@
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::Spawn;
+use rsd_proto::pmi::v2;
 
 use super::Local;
-use super::pmi1::Verb;
 
 /// A request of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,12 @@ pub(super) enum Request {
     Get { namespace: Bytes, key: Bytes },
     /// Wait until every rank of the job has entered. Answered with [`Reply::Done`].
     Fence,
+    /// The same, and give a value to either neighbour in the ring of all ranks. Answered with [`Reply::Neighbours`].
+    Ring { left: Bytes, right: Bytes },
+    /// Store a value for the ranks of this node, which can get it at once. Answered with [`Reply::Done`].
+    PutOnNode { key: Bytes, value: Bytes },
+    /// Such a value. Answered with [`Reply::Value`]; with `wait`, once there is one.
+    GetOnNode { key: Bytes, wait: bool },
     /// Publish a port under a name. Answered with [`Reply::Done`], or refused if the name is taken.
     Publish { name: Bytes, port: Bytes },
     /// The port under a name. Answered with [`Reply::Value`].
@@ -29,8 +35,8 @@ pub(super) enum Request {
     Unpublish { name: Bytes },
     /// Start a job. Answered with [`Reply::Spawned`] when all its ranks run, or refused.
     Spawn(Spawn),
-    /// End the job with this exit code. Not answered.
-    Abort { code: i32 },
+    /// End the job with this exit code, or with the process's own if the code is not known and the process exits at once. Not answered.
+    Abort { code: i32, is_known: bool },
     /// The rank no longer uses its process manager. Answered with [`Reply::Done`].
     Finalize,
 }
@@ -44,6 +50,8 @@ pub(super) enum Reply {
     Value(Option<Bytes>),
     /// The new job's name, and one code for each rank that was requested, 0 if it runs.
     Spawned { namespace: String, codes: Vec<i32> },
+    /// The rank in the ring, and the values that its neighbours gave to it.
+    Neighbours { rank: u32, left: Bytes, right: Bytes },
     /// It was not done; the sentence says why. The rank may continue.
     Refused(String),
     /// The job has failed; the sentence says why. Every request is answered with this.
@@ -62,6 +70,8 @@ pub(super) struct Asker {
 pub(super) enum By {
     /// A line on the rank's connection that answers this verb.
     Pmi1(Verb),
+    /// A frame on the rank's connection that repeats this.
+    Pmi2(v2::Echo),
     /// The result of a call of the gRPC service, by the daemon's number for it. `attempt`: the rank's own number for a fence, or 0.
     Call { call: u64, attempt: u64 },
     /// The same, but the daemon that has numbered the call has ended, and the call with it.
@@ -70,11 +80,27 @@ pub(super) enum By {
     Pmix { ticket: u64 },
 }
 
+/// The verb of a request in PMI-1, which determines the form of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Put,
+    Get,
+    /// With the tag to echo.
+    Barrier {
+        tag: Option<u32>,
+    },
+    Publish,
+    Lookup,
+    Unpublish,
+    Spawn,
+    Finalize,
+}
+
 impl Asker {
     /// Returns whether an MPI library asks: what it asks for shows its kind, and how far it has proceeded.
     pub(super) fn is_library(&self) -> bool {
         match self.by {
-            By::Pmi1(_) | By::Pmix { .. } => true,
+            By::Pmi1(_) | By::Pmi2(_) | By::Pmix { .. } => true,
             By::Call { .. } | By::Disconnected { .. } => false,
         }
     }
@@ -83,7 +109,15 @@ impl Asker {
     pub(super) fn attempt(&self) -> u64 {
         match self.by {
             By::Call { attempt, .. } | By::Disconnected { attempt } => attempt,
-            By::Pmi1(_) | By::Pmix { .. } => 0,
+            By::Pmi1(_) | By::Pmi2(_) | By::Pmix { .. } => 0,
+        }
+    }
+
+    /// Returns whether the rank has entered a fence to exchange values with its neighbours.
+    pub(super) fn is_in_ring(&self) -> bool {
+        match &self.by {
+            By::Pmi2(echo) => echo.verb == v2::Verb::Ring,
+            By::Pmi1(_) | By::Call { .. } | By::Disconnected { .. } | By::Pmix { .. } => false,
         }
     }
 

@@ -37,6 +37,12 @@ impl Step {
             },
             Request::Get { namespace, key } => return self.get(asker, &namespace, &key, out),
             Request::Fence => return self.enter_fence(now, asker, out),
+            Request::Ring { left, right } => return self.enter_ring(now, asker, &left, &right, out),
+            Request::PutOnNode { key, value } => match self.put_on_node(key, value, out) {
+                Err(error) => Reply::Refused(error),
+                Ok(()) => Reply::Done,
+            },
+            Request::GetOnNode { key, wait } => return self.get_on_node(asker, key, wait, out),
             Request::Publish { name, port } => {
                 let op = name_call::Op::Publish(wire::Kv { key: name, value: port });
                 return self.ask_head(asker, op, out);
@@ -44,7 +50,7 @@ impl Step {
             Request::Lookup { name } => return self.ask_head(asker, name_call::Op::Lookup(name), out),
             Request::Unpublish { name } => return self.ask_head(asker, name_call::Op::Unpublish(name), out),
             Request::Spawn(spawn) => return self.on_spawn(asker, spawn, out),
-            Request::Abort { code } => return self.on_abort(now, local, code),
+            Request::Abort { code, is_known } => return self.on_abort(now, local, code, is_known),
             Request::Finalize => {
                 self.ranks[local].pmi.finalize();
                 Reply::Done
@@ -56,7 +62,8 @@ impl Step {
     /// Answers a request in the asker's dialect.
     pub(super) fn answer(&mut self, asker: &Asker, reply: Reply, out: &mut Vec<Effect>) {
         match &asker.by {
-            By::Pmi1(verb) => super::pmi1::send(asker.local, &verb.reply(reply), out),
+            By::Pmi1(verb) => super::pmi1::send(asker.local, &super::pmi1::line(*verb, reply), out),
+            By::Pmi2(_) => super::pmi2::send(asker, &super::pmi2::frame(reply), out),
             By::Call { call, .. } => self.answer_call(*call, reply, out),
             By::Disconnected { .. } => {}
             By::Pmix { ticket } => self.on_pmix_answer(*ticket, reply, out),

@@ -34,6 +34,8 @@ const SIGTERM: i32 = 15;
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
     pub(super) aborted: Option<i32>,
+    /// It has aborted without a code, which its exit status may show.
+    abort_is_silent: bool,
     /// Why it broke the protocol or could not be started.
     pub(super) fault: Option<Fault>,
     /// When to kill it if it is still running.
@@ -112,7 +114,7 @@ impl Ending {
 
 impl super::Rank {
     /// Returns whether the rank exited without ending the job.
-    fn left_quietly(&self) -> bool {
+    pub(super) fn left_quietly(&self) -> bool {
         self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
     }
 }
@@ -147,8 +149,9 @@ impl Step {
     }
 
     /// Handles a rank's abort: its code is final, and the rank gets [`ABORT_GRACE`] to flush.
-    pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32) {
+    pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32, is_known: bool) {
         let verdict = &mut self.ranks[local].verdict;
+        verdict.abort_is_silent = !is_known && verdict.aborted.is_none();
         verdict.aborted.get_or_insert(code);
         verdict.kill_at.get_or_insert(now.mono + ABORT_GRACE);
     }
@@ -238,6 +241,7 @@ impl Step {
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
         self.check_fence(out);
+        self.check_on_node(out);
     }
 
     fn judge(&self, local: Local) -> Option<wire::RankExit> {
@@ -254,6 +258,9 @@ impl Step {
         // The spawner waits for this rank's MPI_Init.
         let silent = self.launch.spawned && !rank.pmi.has_spoken();
         let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
+            (_, Some(_), Phase::Exited(Status::Exited(own))) if rank.verdict.abort_is_silent && own != 0 => {
+                (How::Aborted(own), shell_code(own), true, String::new())
+            }
             (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
             (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
             (fault, None, Phase::Exited(Status::Signaled(signal))) => {

@@ -38,6 +38,7 @@ impl Step {
         }
         if !inside.iter().all(|inside| *inside) {
             self.check_fence(out);
+            self.check_on_node(out);
             return;
         }
         self.report_kin();
@@ -92,17 +93,19 @@ impl Step {
     }
 
     pub(super) fn complete_fence(&mut self, out: &mut Vec<Effect>) {
+        let number = self.fence.number;
         self.fence.number += 1;
         for asker in std::mem::take(&mut self.fence.waiting) {
             if asker.attempt() != 0 {
                 self.ranks[asker.local].passed = asker.attempt();
             }
             let is_there = match asker.by {
-                By::Pmi1(_) | By::Pmix { .. } => self.ranks[asker.local].phase == Phase::Running,
+                By::Pmi1(_) | By::Pmi2(_) | By::Pmix { .. } => self.ranks[asker.local].phase == Phase::Running,
                 By::Call { .. } | By::Disconnected { .. } => true,
             };
             if is_there {
-                self.answer(&asker, Reply::Done, out);
+                let reply = if asker.is_in_ring() { self.of_ring(asker.local, number) } else { Reply::Done };
+                self.answer(&asker, reply, out);
             }
         }
     }

@@ -67,6 +67,9 @@ impl Shown {
             Request::Get { .. }
             | Request::Put { .. }
             | Request::Fence
+            | Request::Ring { .. }
+            | Request::PutOnNode { .. }
+            | Request::GetOnNode { .. }
             | Request::Publish { .. }
             | Request::Lookup { .. }
             | Request::Unpublish { .. }

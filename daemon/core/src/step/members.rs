@@ -140,6 +140,7 @@ impl Step {
         rank.phase = Phase::Running;
         rank.pmi.begin_anew();
         self.forget_calls(local);
+        self.forget_on_node(local);
     }
 
     /// Handles that a member's process has ended.
@@ -186,7 +187,7 @@ impl Step {
 
     /// Cuts a member off in a case in which a rank would be killed.
     pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
-        if self.ending.is_killing() && self.uses_ours(local) {
+        if self.ending.is_killing() && self.uses_ours(local) && !self.ranks[local].pmi.is_in_frames() {
             // The member can show this reason to its user.
             pmi1::send(local, &Line::Failed(self.ending.why()), out);
         }
@@ -199,6 +200,7 @@ impl Step {
         for asker in std::mem::take(&mut self.fence.waiting) {
             self.answer(&asker, Reply::Failed(self.ending.why()), out);
         }
+        self.fail_on_node(out);
         self.settle_mapping(out);
         self.fail_calls(out);
     }

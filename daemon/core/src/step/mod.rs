@@ -1,7 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `service`), the local half of the
-//! `fence`, the KVS,
+//! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `pmi2`, `service`), the local half of the
+//! `fence`, on which the `ring` rides, the KVS, the values that stay `on_node`,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! PMIx, which Open MPI speaks (`pmix`), the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
@@ -23,13 +23,16 @@ mod listening;
 mod losses;
 mod meeting;
 mod members;
+mod on_node;
 mod others;
 mod pmi;
 mod pmi1;
+mod pmi2;
 mod pmix;
 #[doc(hidden)]
 pub mod probe;
 mod programs;
+mod ring;
 mod service;
 mod start;
 mod streams;
@@ -67,6 +70,7 @@ use kin::Compared;
 use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
+use on_node::OnNode;
 use others::Others;
 use pmix::Pmix;
 
@@ -204,6 +208,7 @@ pub struct Step {
     tuning: Tuning,
     ranks: Vec<Rank>,
     kvs: Kvs,
+    on_node: OnNode,
     fence: Fence,
     calls: Calls,
     others: Others,
@@ -313,6 +318,7 @@ impl Step {
             tuning,
             ranks,
             kvs,
+            on_node: OnNode::default(),
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
             others: Others::default(),

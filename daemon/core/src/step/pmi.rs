@@ -1,6 +1,6 @@
-//! A rank's PMI connection.
+//! A rank's PMI connection, on which PMI-1 and PMI-2 may come.
 
-use rsd_proto::pmi::v1::RequestDecoder;
+use rsd_proto::pmi::dialogue::{Request, RequestDecoder};
 
 use super::{Effect, Local, Step};
 use crate::Now;
@@ -9,6 +9,8 @@ use crate::Now;
 #[derive(Debug, Default)]
 pub(super) struct Conn {
     decoder: RequestDecoder,
+    /// Whether its last message was a frame of PMI-2.
+    in_frames: bool,
     spoken: bool,
     finalized: bool,
 }
@@ -27,6 +29,11 @@ impl Conn {
     /// The rank no longer uses its process manager.
     pub(super) fn finalize(&mut self) {
         self.finalized = true;
+    }
+
+    /// Returns whether the rank speaks PMI-2.
+    pub(super) fn is_in_frames(&self) -> bool {
+        self.in_frames
     }
 
     /// Returns whether the rank has ever sent a PMI message.
@@ -49,9 +56,11 @@ impl Step {
     pub(super) fn on_pmi(&mut self, now: Now, local: Local, bytes: &[u8], out: &mut Vec<Effect>) {
         self.ranks[local].pmi.decoder.feed(bytes);
         while let Some(request) = self.ranks[local].pmi.decoder.next() {
-            self.ranks[local].pmi.spoken = true;
+            let conn = &mut self.ranks[local].pmi;
+            (conn.spoken, conn.in_frames) = (true, matches!(request, Ok(Request::Two(_))));
             match request {
-                Ok(request) => self.on_pmi1(now, local, request, out),
+                Ok(Request::One(request)) => self.on_pmi1(now, local, request, out),
+                Ok(Request::Two(asked)) => self.on_pmi2(now, local, asked, out),
                 Err(error) => self.on_protocol_fault(now, local, format!("sent malformed PMI: {error}"), out),
             }
         }

@@ -1,26 +1,11 @@
 //! The PMI-1 codec: lines of text on the rank's connection.
 
 use rsd_proto::pmi::v1::{Reply as Line, Request as Asked};
+use rsd_proto::pmi::v2;
 
-use super::dialect::{Asker, By, Reply, Request};
+use super::dialect::{Asker, By, Reply, Request, Verb};
 use super::{Effect, Local, Step};
 use crate::Now;
-
-/// The verb of a request, which determines the form of its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Put,
-    Get,
-    /// With the tag to echo.
-    Barrier {
-        tag: Option<u32>,
-    },
-    Publish,
-    Lookup,
-    Unpublish,
-    Spawn,
-    Finalize,
-}
 
 impl Step {
     pub(super) fn on_pmi1(&mut self, now: Now, local: Local, asked: Asked, out: &mut Vec<Effect>) {
@@ -35,6 +20,7 @@ impl Step {
                 pass_on(self, Verb::Finalize, Request::Begin);
                 Line::ResponseToInit { version: 1, subversion: 1, rc: 0 }
             }
+            Asked::Init { version: 2, .. } => v2::ACCEPTED,
             // On a version mismatch the client fails by itself, with its own error.
             Asked::Init { .. } => Line::ResponseToInit { version: 1, subversion: 1, rc: 1 },
             Asked::GetMaxes => Line::maxes(),
@@ -64,7 +50,7 @@ impl Step {
             }
             Asked::Spawn(spawn) => return pass_on(self, Verb::Spawn, Request::Spawn(spawn)),
             Asked::Abort { exit_code, .. } => {
-                return pass_on(self, Verb::Finalize, Request::Abort { code: exit_code });
+                return pass_on(self, Verb::Finalize, Request::Abort { code: exit_code, is_known: true });
             }
             Asked::Finalize => return pass_on(self, Verb::Finalize, Request::Finalize),
             Asked::CreateKvs => Line::NewKvs(self.launch.namespace.clone().into_bytes()),
@@ -82,34 +68,33 @@ impl Step {
     }
 }
 
-impl Verb {
-    pub(super) fn reply(self, reply: Reply) -> Line {
-        let rc = match &reply {
-            Reply::Failed(why) => return Line::Failed(why.clone()),
-            Reply::Done | Reply::Value(Some(_)) | Reply::Spawned { .. } => 0,
-            Reply::Refused(_) | Reply::Value(None) => 1,
-        };
-        let value = |reply| match reply {
-            Reply::Value(value) => value.map(|value| value.to_vec()),
-            Reply::Done | Reply::Spawned { .. } | Reply::Refused(_) | Reply::Failed(_) => None,
-        };
-        match self {
-            Verb::Put => Line::PutResult { rc },
-            Verb::Get => Line::GetResult(value(reply)),
-            Verb::Barrier { tag } => Line::BarrierOut { rc, tag },
-            Verb::Publish => Line::PublishResult { rc },
-            Verb::Lookup => Line::LookupResult(value(reply)),
-            Verb::Unpublish => Line::UnpublishResult { rc },
-            Verb::Spawn => match reply {
-                Reply::Spawned { namespace, codes: errcodes } => {
-                    Line::SpawnResult { rc, jobid: namespace.into_bytes(), errcodes }
-                }
-                Reply::Done | Reply::Value(_) | Reply::Refused(_) | Reply::Failed(_) => {
-                    Line::SpawnResult { rc, jobid: Vec::new(), errcodes: Vec::new() }
-                }
-            },
-            Verb::Finalize => Line::FinalizeAck,
-        }
+/// Returns an answer in the form of PMI-1.
+pub(super) fn line(verb: Verb, reply: Reply) -> Line {
+    let rc = match &reply {
+        Reply::Failed(why) => return Line::Failed(why.clone()),
+        Reply::Done | Reply::Value(Some(_)) | Reply::Spawned { .. } | Reply::Neighbours { .. } => 0,
+        Reply::Refused(_) | Reply::Value(None) => 1,
+    };
+    let value = |reply| match reply {
+        Reply::Value(value) => value.map(|value| value.to_vec()),
+        Reply::Done | Reply::Spawned { .. } | Reply::Neighbours { .. } | Reply::Refused(_) | Reply::Failed(_) => None,
+    };
+    match verb {
+        Verb::Put => Line::PutResult { rc },
+        Verb::Get => Line::GetResult(value(reply)),
+        Verb::Barrier { tag } => Line::BarrierOut { rc, tag },
+        Verb::Publish => Line::PublishResult { rc },
+        Verb::Lookup => Line::LookupResult(value(reply)),
+        Verb::Unpublish => Line::UnpublishResult { rc },
+        Verb::Spawn => match reply {
+            Reply::Spawned { namespace, codes: errcodes } => {
+                Line::SpawnResult { rc, jobid: namespace.into_bytes(), errcodes }
+            }
+            Reply::Done | Reply::Value(_) | Reply::Neighbours { .. } | Reply::Refused(_) | Reply::Failed(_) => {
+                Line::SpawnResult { rc, jobid: Vec::new(), errcodes: Vec::new() }
+            }
+        },
+        Verb::Finalize => Line::FinalizeAck,
     }
 }
 

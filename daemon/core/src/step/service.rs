@@ -37,7 +37,7 @@ impl Step {
 
     pub(super) fn answer_call(&self, call: u64, reply: Reply, out: &mut Vec<Effect>) {
         let (error, value) = match reply {
-            Reply::Done | Reply::Spawned { .. } => (String::new(), None),
+            Reply::Done | Reply::Spawned { .. } | Reply::Neighbours { .. } => (String::new(), None),
             Reply::Value(value) => (String::new(), value),
             Reply::Refused(error) | Reply::Failed(error) => (error, None),
         };

@@ -44,6 +44,9 @@ impl Step {
             Request::Get { key, .. } => key == mapping::AT_ONCE_KEY.as_bytes(),
             Request::Put { .. }
             | Request::Fence
+            | Request::Ring { .. }
+            | Request::PutOnNode { .. }
+            | Request::GetOnNode { .. }
             | Request::Publish { .. }
             | Request::Lookup { .. }
             | Request::Unpublish { .. }

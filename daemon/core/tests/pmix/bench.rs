@@ -52,7 +52,8 @@ pub(crate) fn job_with(ranks: &[u32], change: impl Fn(&mut LaunchBody)) -> Vec<N
     change(&mut body);
     let node = |id: NodeId| {
         let step = Step::new(7, id, map.clone(), body.clone(), &wire::Inventory::default(), Tuning::default()).unwrap();
-        let step = step.serve_pmix(Server { port: 4711, directory: "/tmp/job".into(), shared: String::new(), cores: 2 });
+        let step =
+            step.serve_pmix(Server { port: 4711, directory: "/tmp/job".into(), shared: String::new(), cores: 2 });
         let mut node = Node {
             step,
             now: Duration::from_secs(1),

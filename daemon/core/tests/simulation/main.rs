@@ -5,7 +5,7 @@
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: jobs without faults.
-//!   [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
+//!   [`dialects`], [`pmi2`]: ranks that speak PMI-2. [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
 //!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
@@ -14,6 +14,7 @@ mod bindings;
 
 mod checks;
 mod costs;
+mod dialects;
 mod families;
 mod faults;
 mod groups;
@@ -22,6 +23,7 @@ mod members;
 mod messages;
 mod names;
 mod parents;
+mod pmi2;
 mod ranks;
 mod restarts;
 mod rng;

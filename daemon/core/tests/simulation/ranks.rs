@@ -1,13 +1,14 @@
-//! A rank: a script of operations that speaks PMI-1 to its launcher, byte for byte.
+//! A rank: a script of operations that speaks PMI-1 or PMI-2 to its launcher, byte for byte.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rsd_core::step::{Status, Stream};
-use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request, Spawn, SpawnSegment};
+use rsd_proto::pmi::v1::{Reply, Request, Spawn, SpawnSegment};
 use rsd_proto::pmi::{listening, spawning};
 
+use crate::dialects::{self, Dialect};
 use crate::rng::Rng;
 
 /// One operation of a rank.
@@ -23,6 +24,16 @@ pub(crate) enum Op {
     Locate(u32),
     /// Gets the mapping of ranks to nodes, as clients do.
     Mapping,
+    /// PMI-2 only: gives a value to both neighbours and asserts these from them.
+    Ring {
+        value: String,
+        left: String,
+        right: String,
+    },
+    /// PMI-2 only.
+    PutOnNode(String, String),
+    /// PMI-2 only: waits for this value, or for none.
+    GetOnNode(String, Option<String>),
     Finalize,
     Publish(String, String),
     /// Looks up a name and asserts this port.
@@ -51,6 +62,13 @@ pub(crate) enum Op {
     Die(i32),
     /// Waits forever.
     Hang,
+}
+
+impl Op {
+    /// Returns whether only PMI-2 has the operation.
+    pub(crate) fn is_of_two(&self) -> bool {
+        matches!(self, Op::Ring { .. } | Op::PutOnNode(..) | Op::GetOnNode(..))
+    }
 }
 
 /// An action of a rank.
@@ -85,7 +103,7 @@ pub(crate) struct Rank {
     spawned: Vec<u8>,
     /// Whether the launcher has made listening sockets.
     pub(crate) listens: bool,
-    decoder: ReplyDecoder,
+    dialect: Dialect,
     /// The operation whose reply it waits for.
     asked: Option<Op>,
     wait: Wait,
@@ -100,7 +118,7 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(rank: u32, script: Vec<Op>, stdin_open: bool, stubborn: bool) -> Rank {
+    pub(crate) fn new(rank: u32, script: Vec<Op>, stdin_open: bool, stubborn: bool, dialect: Dialect) -> Rank {
         Rank {
             rank,
             script: script.into(),
@@ -108,7 +126,7 @@ impl Rank {
             kvsname: Vec::new(),
             spawned: Vec::new(),
             listens: false,
-            decoder: ReplyDecoder::new(),
+            dialect,
             asked: None,
             wait: Wait::Nothing,
             stdin_open,
@@ -154,6 +172,11 @@ impl Rank {
                 Op::Mapping => {
                     self.ask(Request::Get { kvsname, key: "PMI_process_mapping".into() }, op, &mut acts);
                 }
+                Op::Ring { .. } | Op::PutOnNode(..) | Op::GetOnNode(..) => {
+                    acts.push(Act::Pmi(dialects::of_two(&op)));
+                    self.asked = Some(op);
+                    self.wait = Wait::Reply;
+                }
                 Op::Finalize => self.ask(Request::Finalize, op, &mut acts),
                 Op::Publish(service, port) => {
                     self.ask(Request::PublishName { service: service.into(), port: port.into() }, op, &mut acts);
@@ -184,7 +207,8 @@ impl Rank {
                     acts.push(Act::CallFence(self.fences + 1));
                 }
                 Op::Abort(exit_code) => {
-                    acts.push(Act::Pmi(line(&Request::Abort { exit_code, message: b"giving up".to_vec() })));
+                    let abort = Request::Abort { exit_code, message: b"giving up".to_vec() };
+                    acts.push(Act::Pmi(self.dialect.write(&abort)));
                     self.wait = Wait::Ever; // the launcher ends it
                 }
                 Op::Exit(code) => {
@@ -202,16 +226,21 @@ impl Rank {
     }
 
     fn ask(&mut self, request: Request, op: Op, acts: &mut Vec<Act>) {
-        acts.push(Act::Pmi(line(&request)));
+        acts.push(Act::Pmi(self.dialect.write(&request)));
         self.asked = Some(op);
         self.wait = Wait::Reply;
     }
 
     /// Handles bytes from the launcher.
     pub(crate) fn on_pmi(&mut self, bytes: &[u8]) -> Vec<Act> {
-        self.decoder.feed(bytes);
-        let Some(reply) = self.decoder.next() else { return Vec::new() };
-        let reply = reply.expect("the launcher writes what the client half reads");
+        self.dialect.feed(bytes);
+        if let Some(op) = self.asked.as_ref().filter(|op| op.is_of_two()) {
+            let Some(reply) = self.dialect.next_of_two() else { return Vec::new() };
+            assert!(dialects::is_right(op, &reply), "rank {} requested {op:?} and got {reply:?}", self.rank);
+            self.asked = None;
+            return self.resume(&Wait::Reply);
+        }
+        let Some(reply) = self.dialect.next() else { return Vec::new() };
         if self.asked.is_none() && self.gives_up && matches!(reply, Reply::Failed(_)) {
             return Vec::new(); // the reply says why the connection is closed
         }
@@ -228,7 +257,8 @@ impl Rank {
             (Op::Spawn { programs, errors, .. }, Reply::SpawnResult { rc: 0, jobid, errcodes }) => {
                 self.spawned.clone_from(jobid);
                 let asked: u32 = programs.iter().map(|(_, n)| n).sum();
-                errcodes.len() == asked as usize && errcodes.iter().filter(|code| **code != 0).count() == *errors
+                (errcodes.len() == asked as usize || self.dialect.is_two() && errcodes.is_empty())
+                    && errcodes.iter().filter(|code| **code != 0).count() == *errors
             }
             (Op::Await(_), Reply::GetResult(Some(_))) => true,
             (Op::Init, Reply::ResponseToInit { rc: 0, .. } | Reply::Maxes { .. }) => true,
@@ -267,7 +297,7 @@ impl Rank {
             return vec![Act::End(Status::Exited(1))];
         }
         assert!(right, "rank {} requested {asked:?} and got {reply:?}", self.rank);
-        assert!(self.decoder.next().is_none(), "rank {} got more than one reply", self.rank);
+        assert!(self.dialect.next().is_none(), "rank {} got more than one reply", self.rank);
         self.resume(&Wait::Reply)
     }
 
@@ -316,12 +346,6 @@ fn spawn(programs: &[(usize, u32)], info: &[(String, String)]) -> Spawn {
 /// Returns the port at which a rank listens on its node.
 pub(crate) fn port(rank: u32) -> u16 {
     1024 + (rank % 60_000) as u16
-}
-
-fn line(request: &Request) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    request.encode(&mut bytes).expect("these requests are short");
-    bytes
 }
 
 // --- programs ---

@@ -13,7 +13,8 @@ use rsd_core::{JobId, Step};
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
 use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
 
-use crate::ranks::{Act, Rank, port};
+use crate::dialects::Dialect;
+use crate::ranks::{Act, Op, Rank, port};
 use crate::world::{Event, Lower, MachineId, Pid, Way, World};
 
 pub(crate) use rsd_core::step::Local;
@@ -336,11 +337,20 @@ impl World {
             let listening = Input::Listening(start.local, port(start.rank));
             step.core.handle(now, listening, &mut Vec::new());
         }
-        let rank = Rank::new(start.rank, script, start.reads_stdin, self.rng.chance(6));
+        let (stubborn, dialect) = (self.rng.chance(6), self.dialect(&script, step.job, start.rank));
+        let rank = Rank::new(start.rank, script, start.reads_stdin, stubborn, dialect);
         step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });
         let delay = self.delay();
         self.after(delay, Event::Rank(pid, start.local, RankEvent::Run));
         Input::Started(start.local, 1000 + start.rank)
+    }
+
+    fn dialect(&self, script: &[Op], job: JobId, rank: u32) -> Dialect {
+        let is_two = self.mixes_dialects && (job + u64::from(rank)).is_multiple_of(2);
+        match is_two || script.iter().any(Op::is_of_two) {
+            true => Dialect::two(),
+            false => Dialect::one(),
+        }
     }
 
     /// Connects a member's process, which then runs its program.
@@ -349,7 +359,8 @@ impl World {
         let mut step = self.steps.remove(&pid)?;
         let script = self.script(self.group_program, number, step.size);
         step.ranks.resize_with(step.ranks.len().max(local + 1), || None);
-        let mut rank = Rank::new(number, script, false, false);
+        let dialect = self.dialect(&script, job, number);
+        let mut rank = Rank::new(number, script, false, false, dialect);
         rank.gives_up = true;
         step.ranks[local] = Some(RankProc { rank, reads_stdin: false, last: [self.now; 4] });
         self.steps.insert(pid, step);

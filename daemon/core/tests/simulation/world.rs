@@ -193,6 +193,8 @@ pub(crate) struct World {
     pub(crate) processes: BTreeMap<u64, Process>,
     /// The program that they run as members of an epoch.
     pub(crate) group_program: usize,
+    /// Whether some ranks speak PMI-2 although their script does not need it.
+    pub(crate) mixes_dialects: bool,
     /// The relevant files that every rank has mapped.
     pub(crate) mapped: step::Mapped,
     /// Messages between daemons: kind, sending machine, receiving machine.
@@ -249,6 +251,7 @@ impl World {
             fed: HashMap::new(),
             processes: BTreeMap::new(),
             group_program: 0,
+            mixes_dialects: false,
             mapped: step::Mapped::default(),
             traffic: Vec::new(),
             given_up: Vec::new(),

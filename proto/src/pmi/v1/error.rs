@@ -101,7 +101,7 @@ pub enum EncodeError {
 }
 
 /// The beginning of a peer's bytes, escaped for a log line.
-pub(super) fn excerpt(bytes: &[u8]) -> String {
+pub(in crate::pmi) fn excerpt(bytes: &[u8]) -> String {
     const SHOWN: usize = 60;
     let more = if bytes.len() > SHOWN { "…" } else { "" };
     format!("{}{more}", bytes[..bytes.len().min(SHOWN)].escape_ascii())

@@ -40,6 +40,11 @@ impl Lines {
         Some(Ok(&self.bytes[line]))
     }
 
+    /// Whether bytes were dropped.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
     /// The bytes of a line that is incomplete or too long.
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]

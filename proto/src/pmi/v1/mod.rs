@@ -22,6 +22,7 @@ mod spawn;
 mod transcripts;
 mod words;
 
+pub(super) use error::excerpt;
 pub use error::{EncodeError, WireError};
 pub use reply::{Reply, ReplyDecoder};
 pub use request::{Group, Request, RequestDecoder};

@@ -132,6 +132,16 @@ impl RequestDecoder {
         }
     }
 
+    /// Whether no message has begun that continues in the next line.
+    pub(in crate::pmi) fn is_between(&self) -> bool {
+        self.spawn.is_none() && !self.closed && !self.lines.is_overrun()
+    }
+
+    /// The bytes that are no whole line yet.
+    pub(in crate::pmi) fn pending(&self) -> &[u8] {
+        self.lines.pending()
+    }
+
     fn next_request(&mut self) -> Option<Result<Request, WireError>> {
         while let Some(line) = self.lines.next() {
             let line = match line {

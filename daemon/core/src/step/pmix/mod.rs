@@ -213,7 +213,7 @@ impl Step {
             Request::Abort { status, .. } => {
                 self.send_pmix(to, &done(Status::SUCCESS), out);
                 let asker = Asker { local, by: By::Pmix { ticket: 0 } };
-                return self.request(now, asker, dialect::Request::Abort { code: status }, out);
+                return self.request(now, asker, dialect::Request::Abort { code: status, is_known: true }, out);
             }
             Request::Commit(commits) => return self.on_commit(now, local, to, commits, out),
             Request::Fence { procs, infos } => return self.on_pmix_fence(now, local, to, procs, infos, out),
@@ -273,7 +273,10 @@ impl Step {
     /// Handles the engine's answer to what was passed to it under a ticket.
     pub(super) fn on_pmix_answer(&mut self, ticket: u64, reply: dialect::Reply, out: &mut Vec<Effect>) {
         let status = match &reply {
-            dialect::Reply::Done | dialect::Reply::Value(_) | dialect::Reply::Spawned { .. } => Status::SUCCESS,
+            dialect::Reply::Done
+            | dialect::Reply::Value(_)
+            | dialect::Reply::Spawned { .. }
+            | dialect::Reply::Neighbours { .. } => Status::SUCCESS,
             dialect::Reply::Refused(_) => Status::ERROR,
             dialect::Reply::Failed(_) => Status::UNREACHABLE,
         };
@@ -467,7 +470,6 @@ impl Step {
             args: words.get(1..).unwrap_or_default().join(" "),
             wdir: spec.map(|app| text(&app.wdir)).unwrap_or_default(),
             sizes: self.launch.app_sizes.clone(),
-            universe_size: self.launch.universe_size,
         }
     }
 

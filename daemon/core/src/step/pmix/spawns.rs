@@ -15,7 +15,6 @@ use crate::step::dialect::{self, Asker, By};
 const PARENT_KEY: &str = "PMI_x/parent";
 
 impl Step {
-    #[expect(clippy::too_many_arguments, reason = "the request's parts")]
     pub(super) fn on_pmix_spawn(
         &mut self,
         now: Now,
@@ -41,6 +40,7 @@ impl Step {
             dialect::Reply::Spawned { namespace, .. } => self.with_jobs(to, vec![namespace], Then::Spawned, out),
             dialect::Reply::Done
             | dialect::Reply::Value(_)
+            | dialect::Reply::Neighbours { .. }
             | dialect::Reply::Refused(_)
             | dialect::Reply::Failed(_) => {
                 // The head has told the user why.
