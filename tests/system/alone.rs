@@ -27,7 +27,7 @@ fn hello(dvm: &Dvm, name: &str, text: &str, more: &[&Path]) -> String {
                 if (argc > 1 && !strcmp(argv[1], \"--version\")) return puts(\"version 1\") < 0;\n\
                 MPI_Init(&argc, &argv);\n\
                 return puts(\"hello from rank 0 of 1\") < 0; }\n";
-    let source = dvm.file(&format!("{name}.c"), &format!("{main}{text}"));
+    let source = dvm.file(&format!("{name}.c"), format!("{main}{text}"));
     let program = dvm.scratch().join(name);
     Call::new("cc").args([&source, "-o"]).args([&program]).args(more).ok();
     program.display().to_string()
