@@ -26,6 +26,8 @@ pub struct Env {
     pub port: Option<String>,
     /// `PMI_ID`, with `PMI_PORT`: opaque.
     pub id: Option<String>,
+    /// `PMI_JOBID`: the job's name, from Slurm, whose PMI-2 needs it.
+    pub job: Option<String>,
     /// `RSD_LISTEN_FD`: the number of a listening socket, from rsd.
     pub listener: Option<String>,
     /// `RSD_PMI_NAMESPACE`: the job's name, from rsd.
@@ -67,6 +69,7 @@ impl Env {
             size: var("PMI_SIZE"),
             port: var("PMI_PORT"),
             id: var("PMI_ID"),
+            job: var("PMI_JOBID"),
             listener: var(listening::LISTEN_FD),
             namespace: var(listening::NAMESPACE),
             dial_out: var(listening::DIAL_OUT).is_some(),

@@ -29,26 +29,33 @@ impl Pmi2 {
         match env.attachment()? {
             None => Ok(None),
             Some(Attachment::Inherited { fd, rank, .. }) => {
-                Self::join(Socket::inherited(fd)?, rank.to_string(), None, limits).map(Some)
+                Self::join(Socket::inherited(fd)?, env.job.clone(), rank.to_string(), None, limits).map(Some)
             }
             // MPICH's server expects the id in one place, Slurm's in the other.
             Some(Attachment::Tcp { address, id }) => {
                 let socket = Socket::connect(&address, limits.connect)?;
-                Self::join(socket, id.clone(), Some(id.into()), limits).map(Some)
+                Self::join(socket, env.job.clone(), id.clone(), Some(id.into()), limits).map(Some)
             }
         }
     }
 
     /// Joins as `rank` over a socket that the process manager has already assigned to this rank.
     pub fn over_socket(socket: UnixStream, rank: u32, limits: Limits) -> Result<Self, BootstrapError> {
-        Self::join(Socket::Unix(socket), rank.to_string(), None, limits)
+        Self::join(Socket::Unix(socket), None, rank.to_string(), None, limits)
     }
 
-    fn join(socket: Socket, pmirank: String, srcid: Option<Vec<u8>>, limits: Limits) -> Result<Self, BootstrapError> {
+    fn join(
+        socket: Socket,
+        job: Option<String>,
+        pmirank: String,
+        srcid: Option<Vec<u8>>,
+        limits: Limits,
+    ) -> Result<Self, BootstrapError> {
         let decoder = ReplyDecoder::new();
         let mut pmi = Self { socket, decoder, limits, rank: 0, size: 1, appnum: 0, spawner: None };
         pmi.request_version()?;
-        let init = Request::FullInit { pmirank: Some(pmirank.into()), srcid };
+        let pmijobid = job.map(String::into_bytes);
+        let init = Request::FullInit { pmijobid, pmirank: Some(pmirank.into()), srcid };
         let Reply::FullInit { rank, size, appnum, spawner } = pmi.ask(init)? else { return Err(wrong("fullinit")) };
         if rank >= size {
             return Err(wrong("fullinit"));
@@ -328,7 +335,7 @@ mod tests {
             assert_eq!(pmi.job_id().unwrap(), b"job");
             pmi.finalize().unwrap();
         });
-        assert_eq!(asked[0], Request::FullInit { pmirank: Some("1".into()), srcid: None });
+        assert_eq!(asked[0], Request::FullInit { pmijobid: None, pmirank: Some("1".into()), srcid: None });
         assert_eq!(asked[1..], [Request::JobGetId, Request::Finalize]);
     }
 

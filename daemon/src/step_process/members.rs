@@ -186,7 +186,9 @@ async fn introduction(mut stream: TcpStream) -> Option<(TcpStream, u32, Bytes)> 
                 bytes.drain(..=bytes.iter().position(|byte| *byte == b'\n')?);
             }
             // Slurm's library sends the id as `srcid`, MPICH as `pmirank`.
-            Request::Two(v2::Asked { request: v2::Request::FullInit { pmirank, srcid }, .. }) if !answer.is_empty() => {
+            Request::Two(v2::Asked { request: v2::Request::FullInit { pmirank, srcid, .. }, .. })
+                if !answer.is_empty() =>
+            {
                 break srcid.or(pmirank)?;
             }
             Request::One(_) | Request::Two(_) => return None,

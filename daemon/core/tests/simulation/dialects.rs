@@ -107,7 +107,7 @@ pub(crate) fn is_right(op: &Op, reply: &v2::Reply) -> bool {
 fn in_two(request: &Request) -> Option<v2::Request> {
     Some(match request.clone() {
         Request::Init { .. } => return None,
-        Request::GetMaxes => v2::Request::FullInit { pmirank: None, srcid: None },
+        Request::GetMaxes => v2::Request::FullInit { pmijobid: None, pmirank: None, srcid: None },
         Request::GetMyKvsname => v2::Request::JobGetId,
         Request::Put { key, value, .. } => v2::Request::KvsPut { key, value },
         Request::Get { key, .. } if key == b"PMI_process_mapping" => v2::Request::GetJobAttr { key },

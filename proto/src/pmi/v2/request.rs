@@ -10,6 +10,8 @@ use crate::pmi::v1::Spawn;
 pub enum Request {
     /// The first frame.
     FullInit {
+        /// The `PMI_JOBID` of Slurm's library, without which Slurm's server fails.
+        pmijobid: Option<Vec<u8>>,
         /// The rank from the client's environment; in port mode, MPICH sends its `PMI_ID` here.
         pmirank: Option<Vec<u8>>,
         /// The `PMI_ID` of Slurm's library.
@@ -235,7 +237,9 @@ fn parse(body: &[u8]) -> Result<Asked, WireError> {
     let body = if verb == Verb::Abort { body } else { body.checked()? };
     let value = |key| body.value(key);
     let request = match verb {
-        Verb::FullInit => Request::FullInit { pmirank: owned("pmirank"), srcid: owned("srcid") },
+        Verb::FullInit => {
+            Request::FullInit { pmijobid: owned("pmijobid"), pmirank: owned("pmirank"), srcid: owned("srcid") }
+        }
         Verb::JobGetId => Request::JobGetId,
         Verb::JobConnect => Request::JobConnect { jobid: value("jobid")? },
         Verb::JobDisconnect => Request::JobDisconnect { jobid: value("jobid")? },
@@ -275,7 +279,8 @@ impl Asked {
         };
         let body = BodyWriter::new(command).maybe("thrid", self.thrid.as_deref());
         let body = match &self.request {
-            Request::FullInit { pmirank, srcid } => {
+            Request::FullInit { pmijobid, pmirank, srcid } => {
+                let body = body.maybe("pmijobid", pmijobid.as_deref());
                 body.maybe("pmirank", pmirank.as_deref()).maybe("srcid", srcid.as_deref())
             }
             Request::JobConnect { jobid } | Request::JobDisconnect { jobid } => body.value("jobid", jobid),
@@ -356,9 +361,12 @@ pub(super) mod tests {
         let bytes = |text: &str| Some(text.as_bytes().to_vec());
         assert_eq!(
             request("cmd=fullinit;pmijobid=7;srcid=99;threaded=FALSE;"),
-            Request::FullInit { pmirank: None, srcid: bytes("99") }
+            Request::FullInit { pmijobid: bytes("7"), pmirank: None, srcid: bytes("99") }
         );
-        assert_eq!(request("cmd=fullinit;pmirank=3;"), Request::FullInit { pmirank: bytes("3"), srcid: None });
+        assert_eq!(
+            request("cmd=fullinit;pmirank=3;"),
+            Request::FullInit { pmijobid: None, pmirank: bytes("3"), srcid: None }
+        );
         assert_eq!(request("cmd=kvs-get;jobid=;srcid=-1;key=a;"), Request::KvsGet { jobid: None, key: "a".into() });
         assert_eq!(
             request("cmd=kvs-put;key=a;value=x;;y=z;"),
@@ -428,8 +436,8 @@ pub(super) mod tests {
 
     fn any_request() -> impl Strategy<Value = Request> {
         prop_oneof![
-            (prop::option::of(text()), prop::option::of(text()))
-                .prop_map(|(pmirank, srcid)| Request::FullInit { pmirank, srcid }),
+            (prop::option::of(text()), prop::option::of(text()), prop::option::of(text()))
+                .prop_map(|(pmijobid, pmirank, srcid)| Request::FullInit { pmijobid, pmirank, srcid }),
             Just(Request::JobGetId),
             text().prop_map(|jobid| Request::JobConnect { jobid }),
             text().prop_map(|jobid| Request::JobDisconnect { jobid }),

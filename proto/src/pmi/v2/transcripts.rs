@@ -19,7 +19,7 @@ fn intel() -> Vec<Said> {
     vec![
         Client(
             "38    cmd=fullinit;pmirank=0;threaded=FALSE;",
-            Request::FullInit { pmirank: Some("0".into()), srcid: None },
+            Request::FullInit { pmijobid: None, pmirank: Some("0".into()), srcid: None },
         ),
         Server(
             "   113cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;debugged=FALSE;\
@@ -53,7 +53,10 @@ fn intel() -> Vec<Said> {
 fn mpich() -> Vec<Said> {
     let get = |jobid: &str, key: &str| Request::KvsGet { jobid: Some(jobid.into()), key: key.into() };
     vec![
-        Client("    23cmd=fullinit;pmirank=0;", Request::FullInit { pmirank: Some("0".into()), srcid: None }),
+        Client(
+            "    23cmd=fullinit;pmirank=0;",
+            Request::FullInit { pmijobid: None, pmirank: Some("0".into()), srcid: None },
+        ),
         Server(
             "   141cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;\
              spawner-jobid=kvs_sp1_19584;debugged=FALSE;pmiverbose=FALSE;rc=0;",
@@ -126,7 +129,7 @@ fn captured_replies_are_encoded_byte_for_byte() {
 #[test]
 fn requests_are_encoded_as_mpich_writes_them() {
     for (request, body) in [
-        (Request::FullInit { pmirank: Some("0".into()), srcid: None }, "cmd=fullinit;pmirank=0;"),
+        (Request::FullInit { pmijobid: None, pmirank: Some("0".into()), srcid: None }, "cmd=fullinit;pmirank=0;"),
         (Request::KvsPut { key: "key-0".into(), value: "val-0".into() }, "cmd=kvs-put;key=key-0;value=val-0;"),
         (Request::GetNodeAttr { key: "na".into(), wait: true }, "cmd=info-getnodeattr;key=na;wait=TRUE;"),
         (Request::KvsFence, "cmd=kvs-fence;"),
