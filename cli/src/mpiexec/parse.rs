@@ -75,6 +75,7 @@ pub(super) struct Job {
     pub(super) compat: Option<String>,
     pub(super) rankfile: Option<PathBuf>,
     pub(super) oversubscribe: Option<bool>,
+    pub(super) allow_singletons: bool,
     pub(super) threads_as_cpus: bool,
     pub(super) nolocal: bool,
     pub(super) local_only: bool,

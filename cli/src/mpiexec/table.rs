@@ -66,6 +66,7 @@ pub(crate) enum Does {
     RankFile,
     Oversubscribe,
     NoOversubscribe,
+    AllowSingletons,
     ThreadsAsCpus,
     CpusPerRank,
     CpuList,
@@ -431,11 +432,12 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
             row(["h help", "h help", "help ?", "usage"], Nothing, Does::Help, "these options"),
             row(["dvm", "", "", ""], Value("NAME"), Does::Dvm, "the daemon to use, as rsctl --dvm"),
             row(
-                ["allow-run-as-root", "", "nompi nopm noprompt nopopup_debug", ""],
+                ["", "", "nompi", "allow-singletons"],
                 Nothing,
-                Accepted,
-                "nothing is needed",
+                Does::AllowSingletons,
+                "ranks may run as worlds of one",
             ),
+            row(["allow-run-as-root", "", "nopm noprompt nopopup_debug", ""], Nothing, Accepted, "nothing is needed"),
             row(
                 ["", "disable-hostname-propagation enable-x disable-x silent-abort", "", ""],
                 Nothing,

@@ -68,6 +68,7 @@ pub(super) fn launch(asked: &Asked, here: &Here, local: Option<&str>) -> Result<
         output: None,
         overwrite: false,
         on_node_loss: NodeLoss::End,
+        allow_singletons: asked.job.allow_singletons,
         kill_grace: None,
         others: segments.collect(),
     })

@@ -155,6 +155,10 @@ impl<'a> Given<'a> {
             Does::RankFile => set(&mut job.rankfile, self.value()?.into(), typed),
             Does::Oversubscribe => set(&mut job.oversubscribe, true, typed),
             Does::NoOversubscribe => set(&mut job.oversubscribe, false, typed),
+            Does::AllowSingletons => {
+                job.allow_singletons = true;
+                Ok(())
+            }
             Does::ThreadsAsCpus => on(&mut job.threads_as_cpus),
             Does::CpusPerRank => set(&mut job.cpus_per_rank, self.number("the number of cpus per rank")?, typed),
             Does::CpuList => set(&mut job.map_by, format!("pe-list={}", self.text()?), typed),
