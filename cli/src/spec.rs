@@ -74,6 +74,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
             NodeLoss::End => OnNodeLoss::End.into(),
             NodeLoss::Continue => OnNodeLoss::Continue.into(),
         },
+        allow_singletons: launch.allow_singletons,
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir,
@@ -209,7 +210,7 @@ fn is_launchers(name: &[u8]) -> bool {
         "RSD_DVM",
         "RSD_SOCKET",
     ];
-    const KEPT: [&str; 2] = ["OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT"];
+    const KEPT: [&str; 3] = ["OMPI_MCA_", "PMIX_MCA_", "OMPI_ALLOW_RUN_AS_ROOT"];
     let starts = |prefix: &&str| name.starts_with(prefix.as_bytes());
     (PREFIXES.iter().any(starts) && !KEPT.iter().any(starts)) || NAMES.iter().any(|own| name == own.as_bytes())
 }

@@ -32,8 +32,8 @@ RETRY = 0.1
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 #: Variables of other launchers, which do not apply to this world.
-PREFIXES = ("PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_")
-NAMES = ("MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
+PREFIXES = ("PMI_", "PMIX_SERVER_", "HYDI_", "OMPI_COMM_WORLD_", "MPISPAWN_", "MV2_COMM_WORLD_")
+NAMES = ("PMIX_NAMESPACE", "PMIX_RANK", "OMPI_UNIVERSE_SIZE", "MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
 
 
 class JoinError(Exception):
@@ -232,6 +232,21 @@ def _settle(group, words, state_dir, environ):
         RSD_DVM=state_dir,
         RSD_SOCKET=os.path.join(_entry(state_dir), "rsd.sock"),
     )
+    # The same port serves PMIx, which Open MPI speaks. MPICH 5 must be told which of the two to use.
+    uri = f"rsd.{words.get('node_index', '0')};tcp4://{words['pmi_port']}"
+    environ.update(
+        PMIX_NAMESPACE=words["namespace"],
+        PMIX_RANK=rank,
+        PMIX_SERVER_URI41=uri,
+        PMIX_SERVER_URI3=uri,
+        PMIX_GDS_MODULE="hash",
+        PMIX_SECURITY_MODE="native",
+        PMIX_BFROP_BUFFER_TYPE="PMIX_BFROP_BUFFER_NON_DESC",
+        PMIX_HOSTNAME=words["node"],
+        PMIX_VERSION="4.2.2",
+    )
+    environ.setdefault("MPIR_CVAR_PMI_VERSION", "1")
+    environ.setdefault("OMPI_MCA_schizo", "ompi")
     environ.pop("RSD_NODE_ADDRESS", None)
     if words.get("address"):
         environ["RSD_NODE_ADDRESS"] = words["address"]

@@ -339,6 +339,8 @@ pub mod exit {
     pub const SYSTEM: u8 = 248;
     /// A daemon is already running in that state directory.
     pub const RUNS_ALREADY: u8 = 249;
+    /// A program's MPI library cannot use rsd's process manager.
+    pub const ALONE: u8 = 250;
     /// An internal error.
     pub const INTERNAL: u8 = 255;
 
@@ -357,6 +359,7 @@ pub mod exit {
             NOT_STARTED => "not-started",
             SYSTEM => "system",
             RUNS_ALREADY => "runs-already",
+            ALONE => "alone",
             _ => "internal",
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Every test starts its own daemons and fails if it leaves anything behind ([`rsd_tests::Dvm`]).
 
+mod alone;
 mod applications;
 mod daemons;
 mod deleted;

@@ -261,45 +261,6 @@ fn another_users_daemon_is_refused() {
 }
 
 #[test]
-fn ranks_that_use_another_process_manager_cause_one_warning() {
-    let dvm = Dvm::start(1);
-    // A stand-in that looks like Open MPI from the outside.
-    let library = dvm.scratch().join("libmpi.so.40");
-    Call::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).args([&library]).ok();
-    let preload = format!("LD_PRELOAD={}", library.display());
-    let gate = dvm.scratch().join("gate");
-    let script = format!("until test -e {}; do sleep 0.02; done", gate.display());
-    let run = |n: &str| dvm.rsctl(["run", "-n", n, "-x", &preload, "sh", "-c", &script]).start();
-    let (alone, several) = (run("1"), run("3"));
-    let warned = |text: &str| text.matches("the program uses Open MPI (libmpi.so.40), which asks for PMIx").count();
-    several.until_stderr(|text| (warned(text) > 0).then_some(()));
-    dvm.file("gate", "");
-    let ended = several.end();
-    assert_eq!(warned(&ended.err()), 1, "{ended}");
-    assert!(ended.err().contains("each of the 3 processes is likely to run alone"), "{ended}");
-    ended.ok();
-    assert_eq!(warned(&alone.end().err()), 0);
-}
-
-#[test]
-fn ranks_with_an_emptied_environment_cause_one_warning() {
-    let dvm = Dvm::start(1);
-    for mpi in [Mpi::Debian, Mpi::Wheel, Mpi::Ours] {
-        let (gate, program) = (dvm.scratch().join(format!("{mpi:?}")), mpi.program("gated.c"));
-        let run =
-            |words: &[&str]| dvm.rsctl(["run", "-n", "2", "env"]).args(words).args([&program]).args([&gate]).start();
-        let (emptied, meant) = (run(&["-i"]), run(&["-i", "RSD_MPI_SINGLETON=allow"]));
-        let warned = |text: &str| text.matches("but neither PMI_FD nor PMI_PORT was in its environment").count();
-        emptied.until_stderr(|text| (warned(text) > 0).then_some(()));
-        fs::write(&gate, "").expect("the DVM's directory is writable");
-        let ended = emptied.end();
-        assert_eq!(warned(&ended.err()), 1, "{ended}");
-        assert!(ended.err().contains("each of the 2 processes is likely to run alone"), "{ended}");
-        assert_eq!(warned(&meant.end().err()), 0);
-    }
-}
-
-#[test]
 fn a_process_of_a_larger_launch_does_not_run_alone_with_the_library_of_rsd() {
     let hello = Mpi::Ours.program("hello.c");
     for (variables, said) in [

@@ -10,6 +10,7 @@ use rsd_config::find::Daemon;
 use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
+use rsd_proto::pmix::environment::{Program, Server};
 use rsd_proto::transport::{DialError, exit};
 use rsd_proto::v1::{GroupInfo, GroupSelector};
 
@@ -81,10 +82,25 @@ fn missing(info: &GroupInfo) -> Option<String> {
     Some(format!("waiting for {missing} of {} members of {}: {}", rules.min, rules.name, has.join(", ")))
 }
 
+/// Returns the variables for PMIx clients, whose server listens on the same port.
+fn of_pmix(go: &Go) -> Vec<(&'static str, String)> {
+    let Some(port) = go.pmi_port.rsplit_once(':').and_then(|(_, port)| port.parse().ok()) else { return Vec::new() };
+    // Members share no directories, and how many of them share cores is for their libraries to find out.
+    let server = Server { port, directory: String::new(), shared: String::new(), cores: u32::MAX };
+    let program = Program { sizes: vec![go.size], ..Program::default() };
+    let mut variables = server.variables(&go.place(), &program);
+    // What describes a program is not known here.
+    variables.retain(|(_, value)| !value.is_empty());
+    let unless_set = server.unless_set(go.local_size).into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    variables.extend(unless_set.map(|(name, value)| (name, value.to_owned())));
+    variables
+}
+
 /// Returns the environment of a member: that of a rank, and the address of its PMI server.
 pub(crate) fn variables<'a>(group: &str, go: &'a Go, daemon: &Daemon) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(go.place().variables());
+    variables.extend(of_pmix(go));
     let before = std::env::var(EXPORTED).unwrap_or_default();
     // Variables that an earlier membership set are not the user's.
     let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);

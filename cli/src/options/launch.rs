@@ -58,6 +58,9 @@ pub(crate) struct Launch {
     /// When a node with ranks of the job is lost: end the job, or let the other ranks continue
     #[arg(long, value_name = "end|continue", default_value = "end")]
     pub(crate) on_node_loss: NodeLoss,
+    /// Run the ranks even if their MPI library cannot use rsd's process manager: each is then rank 0 of 1
+    #[arg(long)]
+    pub(crate) allow_singletons: bool,
     /// Time between TERM and KILL when the job is ended [default: the head's jobs.kill_grace, 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_grace: Option<Duration>,

@@ -32,7 +32,8 @@ pub(crate) const HELP: &str = include_str!("plan.txt");
 
 /// Options of `run` without effect on placement. `plan` accepts them, so that a user can replace `run` by `plan` in a command. Its
 /// help does not show them.
-pub(crate) const ELSEWHERE: [&str; 13] = [
+pub(crate) const ELSEWHERE: [&str; 14] = [
+    "allow_singletons",
     "label",
     "stdin",
     "env_file",

@@ -221,4 +221,5 @@ pub(crate) mod exit {
     pub(crate) const NOT_PLACED: u8 = 243;
     pub(crate) const NOT_PERMITTED: u8 = 245;
     pub(crate) const NO_SUCH_JOB: u8 = 246;
+    pub(crate) const ALONE: u8 = 250;
 }

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rsd_core::step::Linked;
+use rsd_core::step::{Linked, Links, matters};
 
 /// How long the loader may take, which may have to read from a slow file system.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -24,12 +24,65 @@ const WITHIN: Duration = Duration::from_secs(2);
 const LIST_MAX: usize = 1 << 20;
 /// The largest file that is searched for rsd's mark.
 const LIBRARY_MAX: u64 = 256 << 20;
+/// How much of a program is searched for the name of an MPI library.
+const PROGRAM_MAX: u64 = 64 << 20;
 /// The most program headers of a binary to read, and the longest name of a loader.
 const HEADERS_MAX: u16 = 256;
 const LOADER_MAX: u64 = 4096;
 
 /// Returns the MPI library that `program` would load with this environment and working directory; None: unknown or none.
 pub(super) fn look(program: &Path, env: &[CString], wdir: &Path) -> Option<Linked> {
+    let list = libraries(program, env, wdir)?;
+    let mut found =
+        mpi_libraries(&list).map(|file| Some(Linked { ours: is_ours(file)?, file: file.display().to_string() }));
+    let first = found.next()??;
+    // A program that loads both kinds is not compared.
+    found.all(|other| other.is_some_and(|other| other.ours == first.ours)).then_some(first)
+}
+
+/// Returns what `program` would load of MPI libraries and of what belongs to them. Cost: programs without MPI are read once, others
+/// are listed by their loader.
+pub(super) fn links(program: &Path, env: &[CString], wdir: &Path) -> Links {
+    let mut links = Links::default();
+    let mut bytes = Vec::new();
+    let Ok(file) = File::open(program) else { return links };
+    if file.take(PROGRAM_MAX).read_to_end(&mut bytes).is_err() || !bytes.starts_with(b"\x7fELF") {
+        return links;
+    }
+    let is_linked = find(&bytes, b"libmpi").is_some() || find(&bytes, b"librsd_mpi").is_some();
+    if let Some(list) = is_linked.then(|| libraries(program, env, wdir)).flatten() {
+        let files = paths(&list).filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(matters));
+        // The file's own name contains its version.
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        links.files = files.map(real).collect();
+    }
+    let is_open_mpi = links.files.is_empty() && find(&bytes, b"OMPI_MCA_").is_some();
+    if let Some(at) = find(&bytes, OPEN_MPI_VERSION).filter(|_| is_open_mpi) {
+        let digits = bytes[at + OPEN_MPI_VERSION.len()..].iter().take_while(|byte| byte.is_ascii_digit()).take(3);
+        let major = digits.fold(0, |major, digit| major * 10 + u32::from(digit - b'0'));
+        links.within = Some((program.display().to_string(), major));
+    }
+    links
+}
+
+/// What the version of an Open MPI begins with that is linked into a program.
+const OPEN_MPI_VERSION: &[u8] = b"Open MPI v";
+
+/// Returns where a word begins.
+fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
+    let first = *word.first()?;
+    let mut from = 0;
+    while let Some(at) = bytes.get(from..)?.iter().position(|byte| *byte == first) {
+        if bytes[from + at..].starts_with(word) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+    None
+}
+
+/// Returns what the loader of a program prints about it.
+fn libraries(program: &Path, env: &[CString], wdir: &Path) -> Option<Vec<u8>> {
     // The loader ignores variables for a set-uid program, but not when it lists it.
     if fs::metadata(program).ok()?.permissions().mode() & 0o6000 != 0 {
         return None;
@@ -39,12 +92,7 @@ pub(super) fn look(program: &Path, env: &[CString], wdir: &Path) -> Option<Linke
     if !["ld-linux", "ld-musl-", "ld64.so", "ld.so"].iter().any(|known| name.starts_with(known)) {
         return None;
     }
-    let list = list(&loader, program, env, wdir)?;
-    let mut found =
-        mpi_libraries(&list).map(|file| Some(Linked { ours: is_ours(file)?, file: file.display().to_string() }));
-    let first = found.next()??;
-    // A program that loads both kinds is not compared.
-    found.all(|other| other.is_some_and(|other| other.ours == first.ours)).then_some(first)
+    list(&loader, program, env, wdir)
 }
 
 /// Returns the loader that a 64-bit binary of this machine's byte order names.
@@ -110,14 +158,18 @@ fn list(loader: &Path, program: &Path, env: &[CString], wdir: &Path) -> Option<V
     read
 }
 
-/// Returns the paths of the MPI libraries in a loader's list: `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)` in each line.
+/// Returns the paths of the MPI libraries in a loader's list.
 fn mpi_libraries(list: &[u8]) -> impl Iterator<Item = &Path> {
+    paths(list).filter(|path| path.file_name().is_some_and(|name| is_mpi(name.as_bytes())))
+}
+
+/// Returns the paths in a loader's list: `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)` in each line.
+fn paths(list: &[u8]) -> impl Iterator<Item = &Path> {
     list.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.trim_ascii();
         let end = line.windows(4).rposition(|bytes| bytes == b" (0x")?;
         let start = line[..end].windows(4).position(|bytes| bytes == b" => ").map_or(0, |at| at + 4);
-        let path = Path::new(OsStr::from_bytes(&line[start..end]));
-        is_mpi(path.file_name()?.as_bytes()).then_some(path)
+        Some(Path::new(OsStr::from_bytes(&line[start..end])))
     })
 }
 
@@ -159,6 +211,17 @@ mod tests {
         assert_eq!(look(&this, &[], here), None);
         assert_eq!(look(Path::new("/proc/self/status"), &[], here), None);
         assert_eq!(look(Path::new("/no/such/program"), &[], here), None);
+        // This test's own text names MPI libraries, so its loader is asked.
+        for program in [&this, Path::new("/proc/self/status"), Path::new("/no/such/program")] {
+            assert_eq!(links(program, &[], here).files, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn a_word_is_found_where_it_begins() {
+        for (bytes, at) in [(&b"libmpi"[..], Some(0)), (b"lib libmpi.so", Some(4)), (b"llibmp", None), (b"", None)] {
+            assert_eq!(find(bytes, b"libmpi"), at, "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! Lists the libraries that a rank and its descendants have mapped, and whether these processes can find rsd, if the kernel
-//! permits this step to see that.
+//! Lists the libraries that a rank and its descendants have mapped, and which process managers these processes can reach, if the
+//! kernel permits this step to see that.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use nix::unistd::Pid;
-use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
+use rsd_core::step::{LAUNCHERS, Mapped, MappedBy, Reach, matters};
 
 /// The most processes to look at: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
 
-/// Returns the mapped files for which [`matters`] is true. A process that has ended, or belongs to another user, counts as having
+/// Returns the mapped files for whose names [`matters`] is true. A process that has ended, or belongs to another user, counts as having
 /// none.
 pub(super) fn look(rank: Pid) -> Mapped {
-    let (mut files, mut lost, mut todo, mut seen) = (BTreeSet::new(), None, vec![rank.as_raw()], 0);
+    let (mut mapped, mut todo, mut seen) = (Vec::new(), vec![rank.as_raw()], 0);
     while let Some(pid) = todo.pop()
         && seen < PROCESSES_MAX
     {
@@ -23,21 +23,21 @@ pub(super) fn look(rank: Pid) -> Mapped {
             continue;
         }
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let names = maps.split(|byte| *byte == b'\n').filter_map(|line| {
-            let at = line.iter().rposition(|byte| *byte == b'/')?;
-            str::from_utf8(&line[at + 1..]).ok().filter(|name| matters(name))
+        let files = maps.split(|byte| *byte == b'\n').filter_map(|line| {
+            let path = str::from_utf8(&line[line.iter().position(|byte| *byte == b'/')?..]).ok()?;
+            matters(path.rsplit('/').next()?).then_some(path)
         });
-        let here: BTreeSet<&str> = names.collect();
-        if let Some(mpi) = here.iter().find(|name| is_mpi(name))
-            && fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| has_lost_us(&environ))
-        {
-            lost = Some((*mpi).to_owned());
+        let files: BTreeSet<&str> = files.collect();
+        // Without the environment, it is not known whether the process can reach rsd.
+        let everything = Some(Reach { pmi1: true, pmix: true });
+        let reach = fs::read(format!("/proc/{pid}/environ")).map_or(everything, |environ| Reach::of(&environ));
+        if !files.is_empty() {
+            mapped.push(MappedBy { files: files.into_iter().map(str::to_owned).collect(), reach });
         }
-        files.extend(here.into_iter().map(str::to_owned));
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         todo.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
     }
-    Mapped { files: files.into_iter().collect(), lost }
+    Mapped(mapped)
 }
 
 #[cfg(test)]

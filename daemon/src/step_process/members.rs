@@ -2,7 +2,8 @@
 //!
 //! PMI has no authentication of its own. The port is on loopback. A peer must have the uid of some member, and present that
 //! member's `PMI_ID`, a number that only the member has received. Connections of other users are closed at once, and each user has its
-//! own bound on silent ones, so that no other user can keep members out.
+//! own bound on silent ones, so that no other user can keep members out. PMIx clients connect to the same port. They present the job's
+//! namespace and their rank instead, and the core checks that this member has their uid.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
 use super::Event;
+use super::pmix_port::first_message;
 use crate::network;
 use crate::spawn::{Watched, is_exiting};
 
@@ -31,6 +33,8 @@ use crate::spawn::{Watched, is_exiting};
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
 /// It does so with `cmd=initack pmiid=N`, or with the two first messages of PMI-2.
 const KNOCK_BYTES_MAX: usize = 256;
+/// The first byte of a PMIx client, which no other dialect begins with.
+const PMIX: u8 = 0xff;
 /// The most connections of one user that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
 /// The pause after a failure to accept, which usually means that no descriptors are left.
@@ -137,13 +141,26 @@ async fn accept(listener: TcpListener, users: Users, events: mpsc::UnboundedSend
         tokio::task::spawn_local(async move {
             // The semaphore is never closed.
             let Ok(_permit) = room.acquire().await else { return };
-            match tokio::time::timeout(KNOCK_DEADLINE, introduction(stream)).await {
-                Ok(Some((stream, pmi_id, bytes))) => {
-                    let _ = events.send(Event::Knock(Knock { stream, pmi_id, uid, bytes }));
-                }
+            match tokio::time::timeout(KNOCK_DEADLINE, first_words(stream, uid)).await {
+                Ok(Some(event)) => drop(events.send(event)),
                 Ok(None) | Err(_) => debug!(%peer, "dropped a connection that did not present a member's id"),
             }
         });
+    }
+}
+
+/// Reads until it is known which member the peer says it is, in whatever dialect.
+async fn first_words(stream: TcpStream, uid: u32) -> Option<Event> {
+    let mut first = [0];
+    if stream.peek(&mut first).await.ok()? == 0 {
+        return None;
+    }
+    match first == [PMIX] {
+        true => first_message(stream, uid).await.map(Event::PmixArrival),
+        false => {
+            let (stream, pmi_id, bytes) = introduction(stream).await?;
+            Some(Event::Knock(Knock { stream, pmi_id, uid, bytes }))
+        }
     }
 }
 

@@ -191,10 +191,13 @@ async fn run(
         true => Some(Members::listen(ports, events.clone()).context("listen for the group's members")?),
         false => None,
     };
-    // Members of groups are told about PMI-1 only.
-    let pmix = match of_group {
-        true => None,
-        false => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
+    let pmix = match &members {
+        Some(members) => {
+            let (port, server) = PmixPort::of_members(members.port(), core.ranks_here(), events.clone());
+            core = core.serve_pmix(server);
+            Some(port)
+        }
+        None => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
             Ok((port, server)) => {
                 core = core.serve_pmix(server);
                 Some(port)
@@ -370,9 +373,9 @@ impl StepProcess {
 
     /// Serves a PMIx client; the core decides whether it is a rank of this step.
     fn let_in_client(&mut self, arrival: Arrival) {
-        let (stream, hello, rest) = arrival.take();
+        let (stream, hello, uid, rest) = arrival.take();
         if let Some(client) = self.pmix.as_mut().and_then(|pmix| pmix.serve(stream)) {
-            self.handle(Input::PmixHello(client, hello));
+            self.handle(Input::PmixHello(client, hello, uid));
             self.handle(Input::Pmix(client, rest));
         }
     }
@@ -424,6 +427,7 @@ impl StepProcess {
                 let pid = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid);
                 return Some(Input::Mapped(pid.map_or_else(Mapped::default, mapped::look)));
             }
+            Effect::FindLinks(app) => return Some(Input::Links(app, self.ranks.links(app))),
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Warn(why) => warn!(job = self.hello.job, "{why}"),
             Effect::Sweep => {

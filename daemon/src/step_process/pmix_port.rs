@@ -49,9 +49,11 @@ const READ_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Arrival {
     stream: TcpStream,
-    pub(super) hello: Hello,
+    hello: Hello,
+    /// Its user, as the kernel says.
+    uid: u32,
     /// The bytes that it has sent after that message.
-    pub(super) rest: Bytes,
+    rest: Bytes,
 }
 
 /// The port and its clients.
@@ -97,6 +99,15 @@ impl PmixPort {
         let directories = Directories::Wanted(wanted.collect());
         let server = Server { port, directory, shared: in_memory, cores: cores() };
         Ok((PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server))
+    }
+
+    /// Serves the members of a group, who connect to the port of their PMI server.
+    pub(super) fn of_members(port: u16, ranks: u32, events: mpsc::UnboundedSender<Event>) -> (PmixPort, Server) {
+        let most = 64 + CLIENTS_PER_RANK * ranks as usize;
+        // They may belong to several users, so they have no directories in common.
+        let directories = Directories::Wanted(Vec::new());
+        let server = Server { port, directory: String::new(), shared: String::new(), cores: cores() };
+        (PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server)
     }
 
     /// Serves a peer, under the number that is returned. None: there are too many.
@@ -242,7 +253,7 @@ async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
         tokio::task::spawn_local(async move {
             // The semaphore is never closed.
             let Ok(_permit) = room.acquire().await else { return };
-            match tokio::time::timeout(HELLO_DEADLINE, first_message(stream)).await {
+            match tokio::time::timeout(HELLO_DEADLINE, first_message(stream, user)).await {
                 Ok(Some(arrival)) => drop(events.send(Event::PmixArrival(arrival))),
                 Ok(None) | Err(_) => debug!(%peer, "dropped a PMIx connection without a valid first message"),
             }
@@ -250,14 +261,15 @@ async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
     }
 }
 
-async fn first_message(mut stream: TcpStream) -> Option<Arrival> {
+/// Reads the first message of a peer. None: it is invalid, or the peer has gone.
+pub(super) async fn first_message(mut stream: TcpStream, uid: u32) -> Option<Arrival> {
     let mut bytes = BytesMut::new();
     loop {
         match Hello::decode(&bytes) {
             Ok(Some((hello, length))) => {
                 stream.set_nodelay(true).ok()?;
                 let rest = bytes.split_off(length).freeze();
-                return Some(Arrival { stream, hello, rest });
+                return Some(Arrival { stream, hello, uid, rest });
             }
             Ok(None) if bytes.len() > 2 * HELLO_MAX => return None,
             Ok(None) => {}
@@ -273,9 +285,9 @@ async fn first_message(mut stream: TcpStream) -> Option<Arrival> {
 }
 
 impl Arrival {
-    /// Returns the connection and what was read from it.
-    pub(super) fn take(self) -> (TcpStream, Hello, Bytes) {
-        (self.stream, self.hello, self.rest)
+    /// Returns the connection, and who it is and what it has sent.
+    pub(super) fn take(self) -> (TcpStream, Hello, u32, Bytes) {
+        (self.stream, self.hello, self.uid, self.rest)
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use nix::unistd::Pid;
 use rsd_config::ports::PortRange;
 use rsd_core::Step;
-use rsd_core::step::{Bound, Input, Linked, Local, MemoryBinding, RankStart, Stream};
+use rsd_core::step::{Bound, Input, Linked, Links, Local, MemoryBinding, RankStart, Stream};
 use rsd_proto::inherited::of_process;
 use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
@@ -282,6 +282,12 @@ impl Ranks {
             found.push(library);
         }
         found
+    }
+
+    /// Returns what a program of the job would load here.
+    pub(super) fn links(&mut self, app: usize) -> Links {
+        let Ok(program) = self.program(app) else { return Links::default() };
+        linked::links(&program.file, &program.env, Path::new(OsStr::from_bytes(program.wdir.as_bytes())))
     }
 
     /// Serves the pipes and the socket of a rank that has started.

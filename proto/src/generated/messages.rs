@@ -158,6 +158,9 @@ pub struct JobSpec {
     pub inherited: ::core::option::Option<Inherited>,
     #[prost(enumeration = "OnNodeLoss", tag = "20")]
     pub on_node_loss: i32,
+    /// Whether ranks may run as worlds of one if their MPI library cannot use rsd's process manager. Otherwise that fails the job.
+    #[prost(bool, tag = "21")]
+    pub allow_singletons: bool,
 }
 /// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2292,8 +2295,8 @@ pub struct Event {
     #[prost(bytes = "bytes", tag = "5")]
     pub data: ::prost::bytes::Bytes,
 }
-/// An event for the processes of this job among those in `event.to`. Each job's numbers ascend; the receiver ignores numbers that it has
-/// seen. The head repeats the latest events after a Resume.
+/// An event for the processes of this job among those in `event.to`. Each job's numbers ascend. The receiver ignores a number that it
+/// has seen, and one before which it has missed another. The head repeats the latest events after a Resume.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Notify {
     #[prost(uint64, tag = "1")]
@@ -2305,6 +2308,9 @@ pub struct Notify {
     pub nodes: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, optional, tag = "4")]
     pub event: ::core::option::Option<Event>,
+    /// The number of the event before it; 0: there is none, or it is not repeated any more.
+    #[prost(uint64, tag = "5")]
+    pub previous: u64,
 }
 /// Asks a step what its rank has committed. The head repeats the request after a Resume until it is answered.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

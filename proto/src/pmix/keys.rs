@@ -37,6 +37,7 @@ keys! {
     EVENT_AFFECTED_PROC = "pmix.evproc";
     EVENT_AFFECTED_PROCS = "pmix.evaffected";
     EVENT_CUSTOM_RANGE = "pmix.evrange";
+    EVENT_DO_NOT_CACHE = "pmix.evnocache";
     EVENT_NON_DEFAULT = "pmix.evnondef";
     EXIT_CODE = "pmix.exit.code";
     GET_REFRESH = "pmix.get.refresh";

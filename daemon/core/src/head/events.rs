@@ -19,13 +19,17 @@ pub(super) struct Events(BTreeMap<JobId, VecDeque<wire::Notify>>);
 impl Events {
     /// Takes in an event for a job; returns the message for its steps.
     pub(super) fn add(&mut self, job: JobId, number: u64, event: wire::Event) -> wire::Notify {
-        let notify = wire::Notify { job, number, nodes: Vec::new(), event: Some(event) };
         let kept = self.0.entry(job).or_default();
+        let previous = kept.back().map_or(0, |last| last.number);
+        let notify = wire::Notify { job, number, nodes: Vec::new(), event: Some(event), previous };
         kept.push_back(notify.clone());
         let bytes = |notify: &wire::Notify| notify.encoded_len();
         let mut sum: usize = kept.iter().map(bytes).sum();
         while kept.len() > 1 && (kept.len() > KEPT_MAX || sum > KEPT_BYTES_MAX) {
             sum -= kept.pop_front().as_ref().map_or(0, bytes);
+        }
+        if let Some(oldest) = kept.front_mut() {
+            oldest.previous = 0;
         }
         notify
     }
@@ -59,11 +63,14 @@ mod tests {
         for number in [5, 6, 9] {
             events.add(1, number, wire::Event::default());
         }
+        let previous: Vec<u64> = events.after(1, 0).map(|notify| notify.previous).collect();
+        assert_eq!(previous, [0, 5, 6]);
         assert_eq!((numbers(&events, 0), numbers(&events, 6), numbers(&events, 9)), (vec![5, 6, 9], vec![9], vec![]));
         for number in 10..1000 {
             events.add(1, number, wire::Event::default());
         }
         assert_eq!(numbers(&events, 0).len(), KEPT_MAX);
+        assert_eq!(events.after(1, 0).next().map(|notify| notify.previous), Some(0), "no earlier one will come");
         let large = wire::Event { data: vec![0; KEPT_BYTES_MAX].into(), ..Default::default() };
         events.add(1, 1000, large);
         assert_eq!(numbers(&events, 0), [1000]);

@@ -35,7 +35,7 @@ impl Head {
         let realm = self.realm_of_job(job);
         match self.questions.ask(realm, CallId { job, node, number }, call.open_from, &[]) {
             Question::Settled => {}
-            Question::Answered(answer) => out.order(answer),
+            Question::Answered(answer) => out.order(*answer),
             Question::New => {
                 let spec =
                     JobSpec::decode(call.spec.split_off(0)).map_err(|_| "the request does not decode".to_owned());

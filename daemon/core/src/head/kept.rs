@@ -150,7 +150,7 @@ impl Head {
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
         }
-        past.data.into_values().for_each(|data| self.restore_data(data));
+        past.data.into_values().for_each(|data| self.restore_data(data, out));
         for node in past.nodes.into_values() {
             self.nodes.mark(node.node, Marks::of(node));
         }

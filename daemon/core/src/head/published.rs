@@ -577,7 +577,7 @@ mod tests {
     fn a_lookup_waits_for_as_many_keys_as_it_says_and_only_so_long() {
         let mut published = Published::default();
         let mut changes = Changes::default();
-        let mut wait = |published: &mut Published, job, wait, seconds| {
+        let wait = |published: &mut Published, job, wait, seconds| {
             let lookup = lookup(of(job), &["a", "b", "c"], Some(wait));
             published.lookup(at(1), 0, call(job), lookup, Some(at(seconds)), &mut Changes::default()).unwrap()
         };
@@ -608,7 +608,7 @@ mod tests {
         published.ranks_ended(0, 1, &RankSet::run(0, 0), &mut changes);
         assert_eq!((find(&mut published, of(2), "brief"), changes.gone.len()), (None, 1));
 
-        let mut unpublish = |published: &mut Published, process, keys: &[&'static str]| {
+        let unpublish = |published: &mut Published, process, keys: &[&'static str]| {
             let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
             let data = wire::UnpublishData { rank: 0, keys, range: DataRange::Session.into() };
             published.unpublish(0, process, &data, &mut Changes::default()).unwrap();

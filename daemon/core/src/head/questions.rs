@@ -43,7 +43,7 @@ struct OfStep {
 enum Known {
     InProgress,
     Answered {
-        answer: down::Body,
+        answer: Box<down::Body>,
         bytes: usize,
     },
     /// The step has the answer; a repeat that arrives late is ignored.
@@ -56,7 +56,7 @@ pub(super) enum Question {
     /// The request is new: perform it, and answer with [`Questions::answer`].
     New,
     /// The request is a repeat; the step may have missed this answer.
-    Answered(down::Body),
+    Answered(Box<down::Body>),
     /// The request is a repeat, and is in progress or confirmed.
     Settled,
 }
@@ -78,6 +78,10 @@ impl Questions {
                 freed += std::mem::replace(known, Known::Confirmed).bytes();
             }
         }
+        if step.known.len() >= OPEN_MAX {
+            // While one request takes very long, the others are confirmed one by one. A repeat of such an old one does not arrive.
+            step.known.retain(|_, known| !matches!(known, Known::Confirmed));
+        }
         let question = match step.known.get(&call.number) {
             _ if call.number < step.open_from => Question::Settled,
             Some(Known::Answered { answer, .. }) => Question::Answered(answer.clone()),
@@ -96,7 +100,7 @@ impl Questions {
     pub(super) fn answer(&mut self, call: CallId, answer: down::Body, bytes: usize) {
         let Some(step) = self.steps.get_mut(&(call.job, call.node)) else { return };
         if let Some(known @ Known::InProgress) = step.known.get_mut(&call.number) {
-            *known = Known::Answered { answer, bytes };
+            *known = Known::Answered { answer: Box::new(answer), bytes };
             *self.held_bytes.entry(step.realm).or_default() += bytes;
         }
     }
@@ -120,9 +124,9 @@ impl Questions {
 
     /// Returns the unconfirmed answers to name calls.
     pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
-        self.steps.values().flat_map(|step| step.known.values()).filter_map(|known| match known {
-            Known::Answered { answer: down::Body::NameResult(answer), .. } => Some(answer.clone()),
-            Known::Answered { .. } | Known::InProgress | Known::Confirmed => None,
+        self.steps.values().flat_map(|step| step.known.values()).filter_map(|known| {
+            let Known::Answered { answer, .. } = known else { return None };
+            if let down::Body::NameResult(answer) = &**answer { Some(answer.clone()) } else { None }
         })
     }
 
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(ask(&mut questions, 7, 0, 0), Question::Settled, "the request is in progress");
         assert_eq!(ask(&mut questions, 7, 1, 0), Question::New, "another rank of the node asks");
         questions.answer(call(7, 0), ANSWER, 0);
-        assert_eq!(ask(&mut questions, 7, 0, 0), Question::Answered(ANSWER));
+        assert_eq!(ask(&mut questions, 7, 0, 0), Question::Answered(Box::new(ANSWER)));
         assert_eq!(ask(&mut questions, 7, 2, 1), Question::New, "the step has the first answer");
         assert_eq!(ask(&mut questions, 7, 0, 0), Question::Settled, "a repeat that arrives late");
         assert_eq!(ask(&mut questions, 8, 0, 0), Question::New, "the numbers of another node are independent");
@@ -223,7 +227,10 @@ mod tests {
         let next = OPEN_MAX as u64;
         assert_eq!(questions.ask(0, call(7, next), 0, &[]), Question::Settled);
         assert_eq!(questions.ask(0, call(8, next), 0, &[]), Question::New, "another node's step");
-        assert_eq!(questions.ask(0, call(7, next), 9, &[]), Question::New, "the first ones are confirmed");
+        questions.answer(call(7, 5), ANSWER, 0);
+        assert_eq!(questions.ask(0, call(7, next), 0, &[5]), Question::New, "one of them is confirmed");
+        assert_eq!(questions.ask(0, call(7, next + 1), 0, &[]), Question::Settled);
+        assert_eq!(questions.ask(0, call(7, next + 1), 9, &[]), Question::New, "the first ones are confirmed");
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Head {
         let realm = self.realm_of_job(job);
         match self.questions.ask(realm, call, open_from, &answered) {
             Question::Settled => return,
-            Question::Answered(answer) => return out.order(answer),
+            Question::Answered(answer) => return out.order(*answer),
             Question::New => {}
         }
         let process = |rank| Process { job, node, rank, uid };

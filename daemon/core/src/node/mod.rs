@@ -310,7 +310,7 @@ impl Node {
     }
 
     /// Sends to the job's steps on these nodes, or to all of them if there are none. A step of this node gets it when it attaches.
-    fn to_steps(&mut self, job: JobId, nodes: &[NodeId], body: down::Body, out: &mut Outputs<Report>) {
+    fn send_to_steps(&mut self, job: JobId, nodes: &[NodeId], body: down::Body, out: &mut Outputs<Report>) {
         let Some(relay) = self.relays.get(job) else { return };
         let nodes = if nodes.is_empty() { relay.map.nodes() } else { nodes };
         let is_here = nodes.contains(&self.me.node);

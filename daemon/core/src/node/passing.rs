@@ -37,14 +37,14 @@ impl Node {
             }
             down::Body::Release(wire::Release { job }) => self.release(job, out),
             down::Body::NodesLost(lost) => self.to_job(lost.job, down::Body::NodesLost(lost), out),
-            down::Body::Fetch(wire::Fetch { job, node, .. }) => self.to_steps(job, &[node], body, out),
+            down::Body::Fetch(wire::Fetch { job, node, .. }) => self.send_to_steps(job, &[node], body, out),
             down::Body::WatchEnds(wire::WatchEnds { job, ref nodes }) => {
                 let nodes = nodes.clone();
-                self.to_steps(job, &nodes, body, out);
+                self.send_to_steps(job, &nodes, body, out);
             }
             down::Body::Notify(wire::Notify { job, ref nodes, .. }) => {
                 let nodes = nodes.clone();
-                self.to_steps(job, &nodes, body, out);
+                self.send_to_steps(job, &nodes, body, out);
             }
             down::Body::GroupState(state) => self.on_group_state(now, state, out),
             down::Body::OutputAck(wire::OutputAck { job, node, .. })

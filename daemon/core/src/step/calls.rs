@@ -34,7 +34,7 @@ pub(super) struct Calls {
     /// Requests to spawn that the step process is completing.
     describing: BTreeMap<u64, Asker>,
     described: u64,
-    /// Requests of the PMIx server, with its number for each (see `others`), and the latest of these calls that were answered.
+    /// Requests of the PMIx server, with its number for each (see `others`), and the answered ones that no call has confirmed.
     pub(super) tickets: BTreeMap<u64, (u64, wire::NameCall)>,
     pub(super) confirmed: VecDeque<u64>,
     /// Why a rank's last spawn failed.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 
 use super::{Effect, Local, Phase, Status, StdinState, Step};
+use crate::calls::exit::ALONE;
 use crate::{Now, sentences};
 
 /// How long the report of a dead rank waits for the end of its output: a child may hold the streams open.
@@ -34,6 +35,8 @@ const SIGTERM: i32 = 15;
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
     pub(super) aborted: Option<i32>,
+    /// What it said about its abort.
+    pub(super) said: Option<String>,
     /// It has aborted without a code, which its exit status may show.
     abort_is_silent: bool,
     /// Why it broke the protocol or could not be started.
@@ -54,6 +57,8 @@ pub(super) struct Verdict {
 pub(super) enum Fault {
     NotStarted(String),
     Protocol(String),
+    /// Its MPI library cannot reach rsd.
+    Alone(String),
 }
 
 impl Verdict {
@@ -236,8 +241,11 @@ impl Step {
         if rank.verdict.judged.is_some() || !rank.phase.is_over() || !(drained || waited) {
             return;
         }
-        rank.verdict.judged = Some(now.mono);
-        rank.verdict.report_at = None;
+        if self.check_alone(local, out) {
+            return;
+        }
+        let verdict = &mut self.ranks[local].verdict;
+        (verdict.judged, verdict.report_at) = (Some(now.mono), None);
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
         self.check_fence(out);
@@ -261,12 +269,15 @@ impl Step {
             (_, Some(_), Phase::Exited(Status::Exited(own))) if rank.verdict.abort_is_silent && own != 0 => {
                 (How::Aborted(own), shell_code(own), true, String::new())
             }
-            (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
+            (_, Some(code), _) => {
+                (How::Aborted(code), shell_code(code), true, rank.verdict.said.clone().unwrap_or_default())
+            }
             (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
+            (Some(Fault::Alone(why)), None, _) => (How::Failed(why.clone()), ALONE.into(), true, String::new()),
             (fault, None, Phase::Exited(Status::Signaled(signal))) => {
                 let note = match fault {
                     Some(Fault::Protocol(why)) => why.clone(),
-                    Some(Fault::NotStarted(_)) | None => String::new(),
+                    Some(Fault::NotStarted(_) | Fault::Alone(_)) | None => String::new(),
                 };
                 let code = if fault.is_some() { 1 } else { 128 + signal };
                 (How::Signaled(signal), code, rank.pmi.has_spoken() || fault.is_some() || silent, note)

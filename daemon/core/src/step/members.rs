@@ -66,6 +66,11 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// Returns whether its process belongs to this user.
+    pub(super) fn belongs_to(&self, uid: u32) -> bool {
+        self.start.uid == uid
+    }
+
     /// Returns the uid of its process if it differs from the daemons' uid.
     pub(super) fn other_uid(&self) -> Option<u32> {
         self.other_uid
@@ -143,6 +148,15 @@ impl Step {
         self.forget_on_node(local);
     }
 
+    /// Handles that a rank has connected to the PMIx server. A member may have other connections.
+    pub(super) fn on_client_attached(&mut self, local: Local) {
+        let rank = &mut self.ranks[local];
+        if let Some(member) = &mut rank.member {
+            (member.connected, member.missed_at, member.over_at) = (true, None, None);
+            rank.phase = Phase::Running;
+        }
+    }
+
     /// Handles that a member's process has ended.
     pub(super) fn on_gone(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
@@ -192,6 +206,7 @@ impl Step {
             pmi1::send(local, &Line::Failed(self.ending.why()), out);
         }
         out.push(Effect::PmiClose(local));
+        self.close_pmix(local, out);
         self.member_is_over(now, local, out);
     }
 
@@ -246,7 +261,7 @@ impl Step {
         match (&rank.verdict.fault, rank.verdict.aborted) {
             (_, Some(code)) => Some((How::Aborted(code), code)),
             (Some(Fault::NotStarted(why)), None) => Some((How::Failed(why.clone()), 247)),
-            (Some(Fault::Protocol(why)), None) => Some((How::Failed(sentence::did(pid, why)), 1)),
+            (Some(Fault::Protocol(why) | Fault::Alone(why)), None) => Some((How::Failed(sentence::did(pid, why)), 1)),
             (None, None) if rank.pmi.is_finalized() => None,
             (None, None) if rank.verdict.was_told => Some((How::Failed(sentence::cut_off(pid)), 1)),
             (None, None) if !rank.pmi.has_spoken() && !self.launch_spec().export.is_empty() => None,

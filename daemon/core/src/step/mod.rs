@@ -55,7 +55,7 @@ use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
-pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
+pub use guard::{LAUNCHERS, Links, Mapped, MappedBy, Reach, matters};
 pub use members::MemberStart;
 pub use pmix::{Client, Removal, Removed};
 pub use programs::Linked;
@@ -104,8 +104,8 @@ pub enum Input {
     Pmi(Local, Bytes),
     /// A rank's PMI connection has closed.
     PmiClosed(Local),
-    /// A process of the job's user has connected to the PMIx server and said which one it is.
-    PmixHello(Client, Hello),
+    /// A process of the user with this uid has connected to the PMIx server and said which one it is.
+    PmixHello(Client, Hello, u32),
     /// A PMIx client sent these bytes.
     Pmix(Client, Bytes),
     /// A PMIx client's connection has closed.
@@ -126,6 +126,8 @@ pub enum Input {
     Gone(Local),
     /// The files that a rank and its children have mapped, for [`Effect::Look`].
     Mapped(Mapped),
+    /// What a program of the job would load, for [`Effect::FindLinks`].
+    Links(usize, Links),
     /// A rank's process ended.
     Exited(Local, Status),
     /// The processes that the ranks left running have ended.
@@ -182,6 +184,8 @@ pub enum Effect {
     StdinClose(Local),
     /// Look at what a rank and its descendants have mapped, except descendants of [`LAUNCHERS`]; then report [`Input::Mapped`].
     Look(Local),
+    /// Find out which MPI libraries a program of the job would load, by its index; then report [`Input::Links`].
+    FindLinks(usize),
     /// Send a signal to a rank's process group.
     Signal(Local, i32),
     /// End all remaining descendants of the step process, then report [`Input::Swept`].
@@ -357,9 +361,9 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
-            Input::PmixHello(client, hello) => self.on_pmix_hello(now, client, &hello, out),
+            Input::PmixHello(client, hello, uid) => self.on_pmix_hello(now, client, &hello, uid, out),
             Input::Pmix(client, bytes) => self.on_pmix(now, client, &bytes, out),
-            Input::PmixClosed(client) => self.on_pmix_gone(now, client),
+            Input::PmixClosed(client) => self.on_pmix_gone(now, client, out),
             Input::Described(number, wish) => self.on_described(number, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
@@ -367,7 +371,8 @@ impl Step {
             Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
             Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
             Input::StdinClosed(local) => self.on_stdin_closed(local, out),
-            Input::Mapped(mapped) => self.on_mapped(&mapped, out),
+            Input::Mapped(mapped) => self.on_mapped(now, &mapped, out),
+            Input::Links(app, links) => self.on_links(now, app, &links, out),
             Input::Exited(local, status) => self.on_exited(now, local, status, out),
             Input::Swept => self.ending.swept = true,
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),

@@ -12,7 +12,7 @@ use crate::Now;
 use crate::status::{LOST_CONNECTION, NOT_FOUND, NOT_SUPPORTED, SUCCESS};
 
 /// The most answered calls that a call confirms.
-const CONFIRMED_MAX: usize = 64;
+const CONFIRMED_MAX: usize = 256;
 
 /// What connects the ranks here with other processes.
 #[derive(Debug, Default)]
@@ -34,7 +34,9 @@ impl Step {
     pub(super) fn ask_head_for(&mut self, ticket: u64, op: name_call::Op, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
         let uid = self.uid_of(&op);
-        let answered = self.calls.confirmed.iter().copied().filter(|number| *number >= open_from).collect();
+        let confirmed = &mut self.calls.confirmed;
+        let latest = confirmed.len().min(CONFIRMED_MAX);
+        let answered = confirmed.drain(..latest).filter(|number| *number >= open_from).collect();
         let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from, answered };
         self.send(up::Body::NameCall(message.clone()), out);
         self.calls.tickets.insert(call, (ticket, message));
@@ -62,11 +64,7 @@ impl Step {
     /// Handles the answer to a request with a ticket. Returns false if the call had none.
     pub(super) fn on_ticket_result(&mut self, now: Now, result: &wire::NameResult, out: &mut Vec<Effect>) -> bool {
         let Some((ticket, _)) = self.calls.tickets.remove(&result.call) else { return false };
-        let confirmed = &mut self.calls.confirmed;
-        confirmed.push_back(result.call);
-        if confirmed.len() > CONFIRMED_MAX {
-            confirmed.pop_front();
-        }
+        self.calls.confirmed.push_back(result.call);
         let mut result = result.clone();
         if !result.ok && result.status == SUCCESS {
             // A head of an earlier version does not know the request.
@@ -104,8 +102,8 @@ impl Step {
     }
 
     pub(super) fn on_notify(&mut self, now: Now, notify: wire::Notify, out: &mut Vec<Effect>) {
-        if notify.number <= self.others.events_seen {
-            return; // a repeat
+        if notify.number <= self.others.events_seen || notify.previous > self.others.events_seen {
+            return; // a repeat, or the one before it was lost with a link: both come again after the Resume
         }
         self.others.events_seen = notify.number;
         if let Some(event) = notify.event {

@@ -130,12 +130,12 @@ impl Step {
     }
 
     fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.begin_guard(now);
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();
         let listen = self.listens_at();
         let mut failed = Vec::new();
+        let mut offers_pmix = false;
         for (local, rank) in self.ranks.iter().enumerate() {
             let (bound, part_env) = match &rank.part {
                 Ok(part) => part.clone(),
@@ -166,9 +166,11 @@ impl Step {
                 env.extend(self.unless_set(server, here as u32, rank.app));
             }
             env.extend(self.frameworks_env(&place, rank.app));
+            offers_pmix |= env.iter().any(|variable| variable.starts_with("PMIX_SERVER_URI"));
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
         }
+        self.begin_guard(now, offers_pmix);
         for (local, why) in failed {
             self.on_start_failed(now, local, why, out);
         }

@@ -39,7 +39,7 @@ pub(crate) fn job_with(ranks: &[u32], change: impl Fn(&mut LaunchBody)) -> Vec<N
     for (node, count) in (1..).zip(ranks) {
         map.push(node, *count);
     }
-    let map = map.build().unwrap();
+    let map = map.build().expect("a few ranks");
     let app = App { argv: vec!["./program".into(), "-x".into()], wdir: "/work".into(), ..App::default() };
     let mut body = LaunchBody {
         namespace: JOB.into(),
@@ -51,7 +51,8 @@ pub(crate) fn job_with(ranks: &[u32], change: impl Fn(&mut LaunchBody)) -> Vec<N
     };
     change(&mut body);
     let node = |id: NodeId| {
-        let step = Step::new(7, id, map.clone(), body.clone(), &wire::Inventory::default(), Tuning::default()).unwrap();
+        let step = Step::new(7, id, map.clone(), body.clone(), &wire::Inventory::default(), Tuning::default())
+            .expect("the launch is consistent");
         let step =
             step.serve_pmix(Server { port: 4711, directory: "/tmp/job".into(), shared: String::new(), cores: 2 });
         let mut node = Node {
@@ -124,7 +125,7 @@ impl Node {
     pub(crate) fn connect_as(&mut self, hello: Hello) -> Client {
         self.last_client += 1;
         self.clients.insert(self.last_client, (hello.codec, MessageDecoder::default()));
-        self.input(Input::PmixHello(self.last_client, hello));
+        self.input(Input::PmixHello(self.last_client, hello, 1000));
         self.last_client
     }
 

@@ -129,7 +129,7 @@ fn members_of_several_nodes_meet_through_the_head() {
     nodes[0].ask(client, 2, &request);
     nodes[0].ask(other, 2, &request);
     let call = nodes[0].name_call();
-    assert!(matches!(&call.op, Some(name_call::Op::Meet(meet)) if meet.key == &b"pmix/fence/1"[..]));
+    assert!(matches!(&call.op, Some(name_call::Op::Meet(meet)) if meet.key == b"pmix/fence/1"[..]));
     nodes[0].answer_call(&call, wire::NameResult { status: -61, ..Default::default() });
     assert_eq!(nodes[0].answer(client, 2, &request), Some(Reply::Done(Status::LOST_CONNECTION)));
 }

@@ -12,7 +12,7 @@ pub(crate) fn other_job() -> wire::JobDescription {
     map.push(1, 1);
     map.push(2, 2);
     wire::JobDescription {
-        map: Some((&map.build().unwrap()).into()),
+        map: Some((&map.build().expect("three ranks")).into()),
         node_names: vec!["a".into(), "b".into()],
         app_sizes: vec![3],
         universe_size: 4,
@@ -155,10 +155,12 @@ fn clients_are_told_that_a_rank_was_lost() {
     let mut node = job(&[2]).remove(0);
     let (watching, dying) = (node.connect(0, Codec::V41), node.connect(1, Codec::V41));
     node.call(watching, &Request::RegisterEvents { codes: vec![], infos: vec![] });
-    node.call(watching, &Request::RegisterEvents { codes: vec![-7], infos: vec![] });
     node.input(Input::PmixClosed(dying));
     node.input(Input::Exited(1, Exit::Signaled(9)));
-    let events = node.events(watching);
+    let mut events = node.events(watching);
+    // It is told once, and of what it asks for later then.
+    node.call(watching, &Request::RegisterEvents { codes: vec![-7], infos: vec![] });
+    events.extend(node.events(watching));
     let statuses: Vec<Status> = events.iter().map(|event| event.status).collect();
     assert_eq!(statuses, [Status::LOST_CONNECTION, Status::PROC_ABORTED]);
     assert_eq!(Info::find(&events[0].infos, keys::EVENT_AFFECTED_PROC), Some(&Value::Proc(Proc::new(JOB, 1))));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::rsd::{Answer, Call};
-use rsd_core::step::{Mapped, MemoryBinding};
+use rsd_core::step::MemoryBinding;
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{
     self as wire, Inventory, JobSpec, JobState, Plan, PlanRefusal, PlanRequest, job_event, plan_reply::Outcome,
@@ -145,8 +145,9 @@ fn jobs_run_as_planned() {
 fn requested_cpus_are_exclusive_until_the_job_ends() {
     let mut world = World::of(1, vec![Inventory { slots: 8, ..laptop() }], Tuning::default());
     let sleep = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(10)), Op::Exit(0)]);
+    let longer = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(20)), Op::Exit(0)]);
     let first = world.submit(bound(spec(sleep, 2), "core"));
-    let second = world.submit(bound(spec(sleep, 1), "core"));
+    let second = world.submit(bound(spec(longer, 1), "core"));
     world.run_for(Duration::from_secs(1));
     assert_eq!(cpus(&world, first, 2), [[3], [2]]);
     assert_eq!(cpus(&world, second, 1), [[1]]);
@@ -232,49 +233,6 @@ fn with_another_machines_topology_ranks_run_unbound_with_one_notice() {
         said.sort();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].starts_with("n1: the ranks are not bound") && said[1].starts_with("n2: "), "{said:?}");
-        world.assert_at_rest();
-    }
-}
-
-#[test]
-fn an_mpi_that_asks_another_process_manager_is_reported_once() {
-    for seed in seeds(20) {
-        let _seed = Seed(seed);
-        let mut world = World::new(seed, 3, 4, Tuning::default());
-        let silent = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(30)), Op::Exit(0)]);
-        let late = world.program(|rank, size, rng| {
-            let first = if rank == 0 { vec![] } else { vec![Op::Sleep(Duration::from_secs(10))] };
-            [first, ranks::mpi(rank, size, 1, rng)].concat()
-        });
-        for number in 0..4 {
-            let at = world.rng.within(Duration::from_secs(2)) * number;
-            world.after(at, Event::Fault(Fault::CutAnyStep));
-        }
-        let said = |world: &mut World, program: usize, ranks: u32| {
-            let job = world.submit(spec(program, ranks));
-            world.run();
-            world.assert_done(job);
-            // Other notices report ranks that share cores.
-            notices(world, job).into_iter().filter(|it| it.contains("is likely to run alone")).collect::<Vec<_>>()
-        };
-        let heard = said(&mut world, silent, 8);
-        assert!(heard.is_empty(), "programs without MPI: {heard:?}");
-        let files = vec!["libmpi_abi.so.1".to_owned()];
-        world.mapped = Mapped { files: files.clone(), lost: None };
-        assert!(said(&mut world, silent, 8).is_empty(), "they may call MPI_Init later");
-        world.mapped = Mapped { files, lost: Some("libmpi_abi.so.1".into()) };
-        let warned = said(&mut world, silent, 8);
-        assert_eq!(warned.len(), 1, "{warned:?}");
-        assert!(warned[0].contains("an MPI (libmpi_abi.so.1), but neither PMI_FD nor PMI_PORT"), "{warned:?}");
-        assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
-        assert!(said(&mut world, late, 8).is_empty(), "some ranks have found rsd");
-        world.mapped = Mapped { files: vec!["libmpi.so.12.0.2".into(), "libopen-pal.so.13".into()], lost: None };
-        let warned = said(&mut world, silent, 8);
-        assert_eq!(warned.len(), 1, "{warned:?}");
-        assert!(warned[0].contains("Open MPI 1 (libmpi.so.12.0.2), which asks for the daemons"), "{warned:?}");
-        assert!(warned[0].contains("each of the 8 processes"), "{warned:?}");
-        assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
-        assert!(said(&mut world, late, 8).is_empty(), "a rank that speaks PMI is not reported");
         world.assert_at_rest();
     }
 }

@@ -5,13 +5,16 @@
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: jobs without faults.
-//!   [`dialects`], [`pmi2`]: ranks that speak PMI-2. [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
+//!   [`dialects`], [`pmi2`]: ranks that speak PMI-2. [`names`]: names that ranks publish. [`between_jobs`]: collectives, data and events
+//!   of processes of several jobs. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks. [`alone`]:
+//!   ranks that cannot find each other.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
 //!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
 
+mod alone;
+mod between_jobs;
 mod bindings;
-
 mod checks;
 mod costs;
 mod dialects;

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rsd_core::step::{Status, Stream};
 use rsd_proto::pmi::v1::{Reply, Request, Spawn, SpawnSegment};
 use rsd_proto::pmi::{listening, spawning};
+use rsd_proto::v1::{NameResult, name_call};
 
 use crate::dialects::{self, Dialect};
 use crate::rng::Rng;
@@ -57,6 +60,12 @@ pub(crate) enum Op {
     ReadStdin,
     /// Enters a fence through the gRPC service.
     CallFence,
+    /// Sends a request to the head, as a PMIx server does for its process, and checks the answer.
+    Ask(Box<name_call::Op>, Check),
+    /// Commits data, which others may fetch.
+    Commit(String, String),
+    /// Waits until it has got this many events with different data.
+    Events(usize),
     Abort(i32),
     Exit(i32),
     Die(i32),
@@ -71,9 +80,21 @@ impl Op {
     }
 }
 
+/// Returns whether an answer is the right one.
+#[derive(Clone)]
+pub(crate) struct Check(pub(crate) Rc<dyn Fn(&NameResult) -> bool>);
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Check")
+    }
+}
+
 /// An action of a rank.
 #[derive(Debug)]
 pub(crate) enum Act {
+    Ask(name_call::Op),
+    Commit(String, String),
     Pmi(Vec<u8>),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
@@ -90,6 +111,8 @@ enum Wait {
     Clock,
     Stdin,
     Call,
+    Answer,
+    Events(usize),
     Ever,
 }
 
@@ -115,6 +138,8 @@ pub(crate) struct Rank {
     pub(crate) gives_up: bool,
     /// The number of fences that it has passed by the gRPC service.
     fences: u64,
+    /// The data of the events that it has got, in order.
+    pub(crate) events: Vec<Bytes>,
 }
 
 impl Rank {
@@ -134,6 +159,7 @@ impl Rank {
             stubborn,
             gives_up: false,
             fences: 0,
+            events: Vec::new(),
         }
     }
 
@@ -206,6 +232,14 @@ impl Rank {
                     self.wait = Wait::Call;
                     acts.push(Act::CallFence(self.fences + 1));
                 }
+                Op::Ask(question, check) => {
+                    acts.push(Act::Ask((*question).clone()));
+                    self.asked = Some(Op::Ask(question, check));
+                    self.wait = Wait::Answer;
+                }
+                Op::Commit(what, data) => acts.push(Act::Commit(what, data)),
+                Op::Events(count) if self.events.len() < count => self.wait = Wait::Events(count),
+                Op::Events(_) => {}
                 Op::Abort(exit_code) => {
                     let abort = Request::Abort { exit_code, message: b"giving up".to_vec() };
                     acts.push(Act::Pmi(self.dialect.write(&abort)));
@@ -320,6 +354,25 @@ impl Rank {
             }
         }
         self.resume(&Wait::Call)
+    }
+
+    /// Handles the head's answer to its request.
+    pub(crate) fn on_answer(&mut self, result: &NameResult) -> Vec<Act> {
+        let Some(Op::Ask(question, Check(check))) = self.asked.take() else {
+            panic!("rank {} got {result:?} unasked", self.rank)
+        };
+        if !check(result) {
+            assert!(self.gives_up, "rank {} requested {question:?} and got {result:?}", self.rank);
+            return vec![Act::End(Status::Exited(1))];
+        }
+        self.resume(&Wait::Answer)
+    }
+
+    /// Handles an event.
+    pub(crate) fn on_event(&mut self, data: Bytes) -> Vec<Act> {
+        assert!(!self.events.contains(&data), "rank {} got the event {data:?} twice", self.rank);
+        self.events.push(data);
+        self.resume(&Wait::Events(self.events.len()))
     }
 
     fn resume(&mut self, from: &Wait) -> Vec<Act> {

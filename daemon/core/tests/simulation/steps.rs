@@ -65,6 +65,10 @@ pub(crate) enum RankEvent {
     HungUp,
     /// The fence call was answered; true: the fence is complete.
     CallAnswered(bool),
+    /// The head's answer to its request.
+    Answer(Box<wire::NameResult>),
+    /// An event, by its data.
+    Told(Bytes),
 }
 
 impl World {
@@ -160,6 +164,21 @@ impl World {
                 inputs.extend(self.perform_step(pid, step, effect));
             }
         }
+        self.tell_ranks(pid, step);
+    }
+
+    /// Passes on what the step has got for its ranks in the place of a PMIx server.
+    fn tell_ranks(&mut self, pid: Pid, step: &mut StepProc) {
+        let probe = step.core.probe();
+        let (answers, events) = (std::mem::take(&mut probe.answers), std::mem::take(&mut probe.events));
+        for (ticket, result) in answers {
+            self.send_to_rank(pid, step, ticket as Local, PMI_DOWN, RankEvent::Answer(Box::new(result)));
+        }
+        for event in events {
+            for local in 0..step.ranks.len() {
+                self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::Told(event.data.clone()));
+            }
+        }
     }
 
     fn settle(&mut self, pid: Pid, step: &mut StepProc) {
@@ -172,6 +191,7 @@ impl World {
                     self.step_inputs(pid, step, vec![input]);
                 }
             }
+            self.tell_ranks(pid, step);
             if !step.core.wants_output() {
                 return;
             }
@@ -250,6 +270,7 @@ impl World {
             // The simulated ranks speak PMI-1 only; `tests/pmix` has PMIx clients.
             Effect::PmixSend(..) | Effect::PmixClose(_) | Effect::Remove(_) => unreachable!("no rank speaks PMIx"),
             Effect::Look(_) => return Some(Input::Mapped(self.mapped.clone())),
+            Effect::FindLinks(app) => return Some(Input::Links(app, self.links.clone())),
             Effect::Sweep => {
                 let delay = self.rng.within(Duration::from_millis(4));
                 self.after(delay, Event::StepInput(pid, Input::Swept));
@@ -421,6 +442,8 @@ impl World {
                 RankEvent::Wake => rank.on_wake(),
                 RankEvent::HungUp => vec![Act::End(Status::Signaled(13))],
                 RankEvent::CallAnswered(done) => rank.on_call_answered(done),
+                RankEvent::Answer(result) => rank.on_answer(&result),
+                RankEvent::Told(data) => rank.on_event(data),
             };
         }
         for act in acts {
@@ -449,6 +472,16 @@ impl World {
                 let record = self.records.entry((job, number)).or_default();
                 record.written[stream as usize].extend_from_slice(&bytes);
                 self.send_from_rank(pid, step, local, OUTPUT, Input::Output(local, stream, bytes.into()));
+            }
+            Act::Ask(op) => {
+                let mut effects = Vec::new();
+                step.core.probe_ask(local as u64, op, &mut effects);
+                effects.into_iter().for_each(|effect| drop(self.perform_step(pid, step, effect)));
+            }
+            Act::Commit(what, data) => {
+                let mut effects = Vec::new();
+                step.core.probe_commit(number, what.into(), data.into(), &mut effects);
+                effects.into_iter().for_each(|effect| drop(self.perform_step(pid, step, effect)));
             }
             Act::Sleep(time) => self.after(time, Event::Rank(pid, local, RankEvent::Wake)),
             Act::CallFence(attempt) => self.call_fence(step, pid, local, (number, attempt)),

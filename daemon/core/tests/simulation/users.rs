@@ -90,14 +90,20 @@ impl Head {
     }
 
     fn name_call(&mut self, link: LinkId, job: JobId, op: name_call::Op) -> bool {
+        let (result, _) = self.request(link, job, op);
+        result.expect("a step is answered").ok
+    }
+
+    /// Makes a request of a step; returns the answer if there is one, and the effects.
+    fn request(&mut self, link: LinkId, job: JobId, op: name_call::Op) -> (Option<wire::NameResult>, Vec<Effect>) {
         let call = wire::NameCall { job, call: self.next, op: Some(op), ..Default::default() };
         self.next += 1;
         let effects = self.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::NameCall(call)) } });
         let result = downs(&effects).find_map(|(_, body)| match body {
-            down::Body::NameResult(result) => Some(result.ok),
+            down::Body::NameResult(result) => Some(result.clone()),
             _ => None,
         });
-        result.expect("a step is answered")
+        (result, effects)
     }
 }
 
@@ -325,6 +331,73 @@ fn names_are_published_for_the_own_user() {
         other => panic!("{other:?}"),
     };
     assert_eq!((count(ANN), count(BOB), count(ROOT)), (1, 1, 2));
+}
+
+#[test]
+fn processes_meet_fetch_publish_and_notify_only_among_jobs_of_their_user() {
+    use name_call::Op;
+    let mut head = Head::new();
+    let (ann, bob) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap());
+    let ((_, ann_step), (_, bob_step)) = (head.attach(ANN.uid, ann), head.attach(BOB.uid, bob));
+    let namespace = |job: JobId| format!("rsd-d-{job}");
+    let all = |jobs: &[JobId]| {
+        jobs.iter().map(|job| wire::Participants { namespace: namespace(*job), ranks: vec![] }).collect::<Vec<_>>()
+    };
+    let meet = |jobs: &[JobId]| {
+        let arrived = vec![wire::RankRun { first: 0, last: 0 }];
+        Op::Meet(wire::Meet { key: "1".into(), members: all(jobs), arrived, ..Default::default() })
+    };
+    let fetch = |job| Op::FetchData(wire::FetchData { namespace: namespace(job), ..Default::default() });
+    let event = |to| Op::Event(wire::Event { to, ..Default::default() });
+    // What Ann's job is answers like what does not exist.
+    let none = 777;
+    for (theirs, unknown) in [
+        (meet(&[bob, ann]), meet(&[bob, none])),
+        (fetch(ann), fetch(none)),
+        (Op::Describe(namespace(ann)), Op::Describe(namespace(none))),
+        (event(all(&[ann])), event(all(&[none]))),
+    ] {
+        let answers = [theirs, unknown].map(|op| {
+            let (result, effects) = head.request(bob_step, bob, op);
+            assert!(downs(&effects).all(|(link, _)| link == bob_step), "{effects:?}");
+            let result = result.expect("it is refused at once");
+            (result.ok, result.status, result.why.replace(&ann.to_string(), &none.to_string()))
+        });
+        assert_eq!(answers[0], answers[1]);
+        assert_eq!((answers[0].0, answers[0].1), (false, -46));
+    }
+    assert!(head.name_call(ann_step, ann, Op::Describe(namespace(ann))));
+    assert!(head.name_call(ann_step, ann, meet(&[ann])), "it meets itself");
+
+    let publish = || {
+        let entries = vec![wire::Kv { key: "key".into(), value: "value".into() }];
+        Op::PublishData(wire::PublishData { entries, ..Default::default() })
+    };
+    let look = || Op::LookupData(wire::LookupData { keys: vec!["key".into()], ..Default::default() });
+    assert!(head.name_call(ann_step, ann, publish()));
+    assert!(!head.name_call(bob_step, bob, look()));
+    let all_keys = Op::UnpublishData(wire::UnpublishData { keys: vec!["key".into()], ..Default::default() });
+    assert!(head.name_call(bob_step, bob, all_keys), "there is nothing of Bob's to remove");
+    assert!(head.name_call(ann_step, ann, look()));
+    assert!(head.name_call(bob_step, bob, publish()), "the same key");
+
+    let (_, effects) = head.request(bob_step, bob, event(Vec::new()));
+    let told: Vec<LinkId> =
+        downs(&effects).filter_map(|(link, body)| matches!(body, down::Body::Notify(_)).then_some(link)).collect();
+    assert_eq!(told, [bob_step], "an event for all is for all of the user");
+
+    // A step cannot answer for another's process, nor end its ranks.
+    let (waits, effects) = head.request(ann_step, ann, fetch(ann));
+    assert_eq!(waits, None);
+    let number = downs(&effects).find_map(|(_, body)| match body {
+        down::Body::Fetch(fetch) => Some(fetch.number),
+        _ => None,
+    });
+    let fetched = |job| wire::Fetched { job, number: number.expect("the step is asked"), ..Default::default() };
+    for (link, job, answers) in [(bob_step, ann, 0), (bob_step, bob, 0), (ann_step, ann, 1)] {
+        let up = wire::Up { body: Some(up::Body::Fetched(fetched(job))) };
+        assert_eq!(downs(&head.handle(Input::Up { link, up })).count(), answers, "job {job}");
+    }
 }
 
 #[test]

@@ -197,6 +197,8 @@ pub(crate) struct World {
     pub(crate) mixes_dialects: bool,
     /// The relevant files that every rank has mapped.
     pub(crate) mapped: step::Mapped,
+    /// What every program would load.
+    pub(crate) links: step::Links,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
     /// Why daemons gave up joining, and the number of attempts.
@@ -253,6 +255,7 @@ impl World {
             group_program: 0,
             mixes_dialects: false,
             mapped: step::Mapped::default(),
+            links: step::Links::default(),
             traffic: Vec::new(),
             given_up: Vec::new(),
             dials: 0,

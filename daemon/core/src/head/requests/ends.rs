@@ -110,9 +110,12 @@ impl Head {
     }
 
     /// Restores what was published before a restart.
-    pub(in super::super) fn restore_data(&mut self, data: wire::KeptData) {
+    pub(in super::super) fn restore_data(&mut self, data: wire::KeptData, out: &mut Outputs<Order>) {
         let job = self.jobs.get(data.job).filter(|job| job.has_ranks());
         let Some(node) = job.and_then(|job| job.map.node_of(data.rank)) else { return };
+        if data.persistence() == wire::Persistence::Process {
+            self.watch(data.job, out);
+        }
         self.published.restore(self.realm_of_job(data.job), node, data);
     }
 

@@ -138,7 +138,9 @@ impl Description {
             values.push(text(keys::NSDIR, &inside.directory));
             values.push(KVal::new(keys::TDIR_RMCLEAN, Value::Bool(true)));
         }
-        if let [(words, wdir)] = &inside.apps[..] {
+        if let [(words, wdir)] = &inside.apps[..]
+            && !wdir.is_empty()
+        {
             values.push(text(keys::APP_ARGV, words));
             values.push(text(keys::WDIR, wdir));
         }
@@ -175,7 +177,7 @@ impl Description {
                 Info::new(keys::APP_SIZE, Value::Uint32(*size)),
                 Info::new(keys::APP_LEADER, Value::Rank(first)),
             ];
-            if let Some((words, wdir)) = told(index) {
+            if let Some((words, wdir)) = told(index).filter(|(_, wdir)| !wdir.is_empty()) {
                 infos.push(Info::new(keys::APP_ARGV, Value::text(words.clone())));
                 infos.push(Info::new(keys::WDIR, Value::text(wdir.clone())));
             }
@@ -220,6 +222,10 @@ impl Description {
                 if !inside.directory.is_empty() {
                     infos.push(Info::new(keys::PROC_DIR, Value::text(format!("{}/{rank}", inside.directory))));
                 }
+            }
+            if let Some(parent) = self.inside.as_ref().and_then(|inside| inside.parent.as_ref()) {
+                infos.push(Info::new(keys::PARENT, Value::Proc(parent.clone())));
+                infos.push(Info::new(keys::SPAWNED, Value::Bool(true)));
             }
             pass(rank, infos);
         }

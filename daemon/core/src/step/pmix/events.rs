@@ -1,11 +1,15 @@
 //! What clients are told without having asked at that moment: that a rank was lost, and what other processes report.
+//!
+//! A client that asks for events later is told of the latest ones then: nothing orders its request and the event.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Event, Info, Proc, Range, Reader, Reply, Status, Value, Writer, keys, rank};
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::elsewhere::Asked;
-use super::{Awaited, Effect, Local, Step, To};
+use super::{Awaited, Client, Effect, Local, Step, To};
 use crate::NodeId;
 
 /// The codec of events between steps.
@@ -17,10 +21,34 @@ pub(super) struct Wanted {
     /// How many times it has asked for all.
     all: u32,
     codes: Vec<i32>,
+    /// The kept events of which it was told.
+    told: BTreeSet<u64>,
 }
 
 /// The most codes of a client.
 const CODES_MAX: usize = 4096;
+/// How many events are kept for clients that ask for them later.
+const KEPT_MAX: usize = 128;
+
+/// The latest events.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    kept: VecDeque<Kept>,
+    /// The number of the last one.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    number: u64,
+    event: Event,
+    /// For whom; None: all processes of this node.
+    to: Option<Vec<Proc>>,
+    /// Whether only clients that have asked for just this event are told.
+    named: bool,
+    /// The client that has reported it.
+    from: Option<Client>,
+}
 
 impl Wanted {
     pub(super) fn add(&mut self, codes: &[i32]) {
@@ -124,20 +152,39 @@ impl Step {
     }
 
     /// Tells the clients of this node that a rank has ended without finalize.
-    pub(super) fn tell_lost(&self, local: Local, out: &mut Vec<Effect>) {
-        if self.ranks[local].pmi.is_active() {
-            self.tell_lost_proc(self.proc_of(local), out);
+    pub(super) fn tell_lost(&mut self, local: Local, out: &mut Vec<Effect>) {
+        if !self.ranks[local].pmi.is_active() {
+            return;
+        }
+        let source = self.proc_of(local);
+        self.tell_lost_proc(source.clone(), out);
+        // Launched ranks end with this one. Members go on until their epoch has ended.
+        if self.has_members() && self.map.nodes().len() > 1 && !self.ending.is_killing() {
+            let mut writer = Writer::new(BETWEEN);
+            writer.one(&source);
+            writer.sized_list(&[Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))]);
+            let to = wire::Participants { namespace: source.namespace.clone(), ranks: Vec::new() };
+            let event = wire::Event {
+                namespace: source.namespace,
+                rank: source.rank,
+                status: Status::LOST_CONNECTION.0,
+                to: vec![to],
+                data: writer.finish().into(),
+            };
+            let ticket = self.pmix.ticket(Awaited::Head(Asked::Event));
+            self.ask_head_for(ticket, name_call::Op::Event(event), out);
         }
     }
 
     /// Tells the clients of this node that the ranks of another node are lost, in a job that continues without it.
-    pub(in super::super) fn tell_lost_node(&self, node: NodeId, out: &mut Vec<Effect>) {
-        for rank in self.map.ranks_on(node).filter(|_| !self.pmix.clients.is_empty()) {
+    pub(in super::super) fn tell_lost_node(&mut self, node: NodeId, out: &mut Vec<Effect>) {
+        let lost: Vec<u32> = self.map.ranks_on(node).filter(|_| !self.pmix.clients.is_empty()).collect();
+        for rank in lost {
             self.tell_lost_proc(Proc::new(&self.launch.namespace, rank), out);
         }
     }
 
-    fn tell_lost_proc(&self, source: Proc, out: &mut Vec<Effect>) {
+    fn tell_lost_proc(&mut self, source: Proc, out: &mut Vec<Effect>) {
         let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))];
         let lost = Event { status: Status::LOST_CONNECTION, source: source.clone(), infos: infos.clone() };
         self.deliver(&lost, None, None, out);
@@ -146,25 +193,57 @@ impl Step {
         self.deliver_named(&aborted, out);
     }
 
-    /// Sends an event to the clients that have asked for it, of these processes; None: all of this node.
-    fn deliver(&self, event: &Event, to: Option<&[Proc]>, except: Option<super::Client>, out: &mut Vec<Effect>) {
-        for (client, peer) in &self.pmix.clients {
-            let is_meant = to.is_none_or(|to| {
-                to.is_empty()
-                    || to.iter().any(|proc| {
-                        proc.namespace == self.launch.namespace
-                            && (proc.rank == rank::WILDCARD || proc.rank == self.ranks[peer.local].rank)
-                    })
-            });
-            if is_meant && Some(*client) != except && peer.wanted.has(event.status) {
-                out.push(Effect::PmixSend(*client, message(event, peer.codec)));
-            }
+    /// Tells the clients that have asked for an event, of these processes; None: all of this node. Keeps it for later ones.
+    fn deliver(&mut self, event: &Event, to: Option<&[Proc]>, from: Option<Client>, out: &mut Vec<Effect>) {
+        self.keep_event(event, to, from, false, out);
+    }
+
+    /// Tells the clients that have asked for just this event.
+    fn deliver_named(&mut self, event: &Event, out: &mut Vec<Effect>) {
+        self.keep_event(event, None, None, true, out);
+    }
+
+    fn keep_event(
+        &mut self,
+        event: &Event,
+        to: Option<&[Proc]>,
+        from: Option<Client>,
+        named: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let events = &mut self.pmix.events;
+        events.last += 1;
+        let (number, event, to) = (events.last, event.clone(), to.map(<[Proc]>::to_vec));
+        let is_kept = !Info::is_set(&event.infos, keys::EVENT_DO_NOT_CACHE);
+        events.kept.push_back(Kept { number, event, to, named, from });
+        for client in self.pmix.clients.keys().copied().collect::<Vec<_>>() {
+            self.tell_events(client, out);
+        }
+        let events = &mut self.pmix.events;
+        if !is_kept {
+            events.kept.pop_back();
+        }
+        if events.kept.len() > KEPT_MAX {
+            events.kept.pop_front();
         }
     }
 
-    fn deliver_named(&self, event: &Event, out: &mut Vec<Effect>) {
-        for (client, peer) in self.pmix.clients.iter().filter(|(_, peer)| peer.wanted.has_named(event.status)) {
-            out.push(Effect::PmixSend(*client, message(event, peer.codec)));
+    /// Tells a client of the kept events that it has asked for and does not know.
+    pub(super) fn tell_events(&mut self, client: Client, out: &mut Vec<Effect>) {
+        let Some(peer) = self.pmix.clients.get_mut(&client) else { return };
+        let oldest = self.pmix.events.kept.front().map_or(0, |kept| kept.number);
+        peer.wanted.told = peer.wanted.told.split_off(&oldest);
+        let (namespace, rank) = (&self.launch.namespace, self.ranks[peer.local].rank);
+        let is_it = |proc: &Proc| proc.namespace == *namespace && [rank::WILDCARD, rank].contains(&proc.rank);
+        for kept in &self.pmix.events.kept {
+            let is_meant = kept.to.as_ref().is_none_or(|to| to.is_empty() || to.iter().any(is_it));
+            let is_wanted = match kept.named {
+                true => peer.wanted.has_named(kept.event.status),
+                false => peer.wanted.has(kept.event.status),
+            };
+            if is_meant && is_wanted && kept.from != Some(client) && peer.wanted.told.insert(kept.number) {
+                out.push(Effect::PmixSend(client, message(&kept.event, peer.codec)));
+            }
         }
     }
 }

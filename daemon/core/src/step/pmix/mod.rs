@@ -37,6 +37,8 @@ use rsd_proto::pmix::{
     refused,
 };
 
+use rsd_proto::visible::visible;
+
 use super::dialect::{self, Asker, By};
 use super::{Effect, Local, Step};
 use crate::Now;
@@ -45,7 +47,7 @@ use collectives::Collectives;
 use committed::Committed;
 use description::{Description, Inside};
 use elsewhere::Elsewhere;
-use events::Wanted;
+use events::{Events, Wanted};
 use gets::Gets;
 pub use leftovers::{Removal, Removed};
 
@@ -70,6 +72,7 @@ pub(super) struct Pmix {
     gets: Gets,
     collectives: Collectives,
     elsewhere: Elsewhere,
+    events: Events,
     /// What to remove when a rank has ended; None: when all have.
     leftovers: Vec<(Option<Local>, Removal)>,
     /// Ranks in the job's fence, each with the further fences that it has requested meanwhile.
@@ -143,12 +146,16 @@ impl Step {
 
     /// Returns where the step serves PMIx.
     pub(super) fn pmix_server(&self) -> Option<&Server> {
-        self.pmix.server.as_ref().filter(|_| !self.has_members())
+        self.pmix.server.as_ref()
     }
 
-    /// Handles the first message of a new client, which is a process of the job's user.
-    pub(super) fn on_pmix_hello(&mut self, now: Now, client: Client, hello: &Hello, out: &mut Vec<Effect>) {
-        let is_it = |rank: &super::Rank| rank.rank == hello.proc.rank && !rank.phase.is_over() && rank.member.is_none();
+    /// Handles the first message of a new client, whose process belongs to this user.
+    pub(super) fn on_pmix_hello(&mut self, now: Now, client: Client, hello: &Hello, uid: u32, out: &mut Vec<Effect>) {
+        let is_it = |rank: &super::Rank| {
+            rank.rank == hello.proc.rank
+                && !rank.phase.is_over()
+                && rank.member.as_ref().is_none_or(|member| member.belongs_to(uid))
+        };
         let local = self.ranks.iter().position(is_it).filter(|_| hello.proc.namespace == self.launch.namespace);
         let Some(local) = local else {
             let refusal = Bytes::copy_from_slice(&refused(Status::UNREACHABLE));
@@ -165,6 +172,7 @@ impl Step {
             wanted: Wanted::default(),
         };
         self.pmix.clients.insert(client, peer);
+        self.on_client_attached(local);
         out.push(Effect::PmixSend(client, Bytes::copy_from_slice(&accepted())));
         let by = By::Pmix { ticket: 0 };
         self.request(now, Asker { local, by }, dialect::Request::Begin, out);
@@ -187,19 +195,36 @@ impl Step {
                     let rank = self.ranks[local].rank;
                     out.push(Effect::Warn(format!("closed a PMIx connection of rank {rank}: {error}")));
                     out.push(Effect::PmixClose(client));
-                    return self.on_pmix_gone(now, client);
+                    return self.on_pmix_gone(now, client, out);
                 }
             }
         }
     }
 
     /// Handles that a client's connection has closed. Without finalize, that is how a rank fails, as in PMI-1.
-    pub(super) fn on_pmix_gone(&mut self, now: Now, client: Client) {
+    pub(super) fn on_pmix_gone(&mut self, now: Now, client: Client, out: &mut Vec<Effect>) {
         let Some(peer) = self.pmix.clients.remove(&client) else { return };
         self.pmix.gets.forget(client);
+        if self.has_members() {
+            if !self.pmix.serves(peer.local) {
+                self.on_member_hung_up(now, peer.local, out);
+            }
+            return;
+        }
         let last = !self.pmix.clients.values().any(|other| other.local == peer.local && !other.finalized);
         if !peer.finalized && last {
             self.on_hung_up(now, peer.local);
+        }
+    }
+
+    /// Closes the connections of a rank.
+    pub(super) fn close_pmix(&mut self, local: Local, out: &mut Vec<Effect>) {
+        let of_rank: Vec<Client> =
+            self.pmix.clients.iter().filter(|(_, peer)| peer.local == local).map(|(client, _)| *client).collect();
+        for client in of_rank {
+            self.pmix.clients.remove(&client);
+            self.pmix.gets.forget(client);
+            out.push(Effect::PmixClose(client));
         }
     }
 
@@ -210,8 +235,9 @@ impl Step {
         let done = |status| Reply::Done(status);
         let reply = match request {
             Request::JobInfo => return self.send_job_info(to, out),
-            Request::Abort { status, .. } => {
+            Request::Abort { status, message, .. } => {
                 self.send_pmix(to, &done(Status::SUCCESS), out);
+                self.ranks[local].verdict.said = message.as_deref().and_then(one_line);
                 let asker = Asker { local, by: By::Pmix { ticket: 0 } };
                 return self.request(now, asker, dialect::Request::Abort { code: status, is_known: true }, out);
             }
@@ -246,7 +272,8 @@ impl Step {
                 if let Some(peer) = self.pmix.clients.get_mut(&to.client) {
                     peer.wanted.add(&codes);
                 }
-                done(Status::SUCCESS)
+                self.send_pmix(to, &done(Status::SUCCESS), out);
+                return self.tell_events(to.client, out);
             }
             Request::DeregisterEvents { codes } => {
                 if let Some(peer) = self.pmix.clients.get_mut(&to.client) {
@@ -489,6 +516,13 @@ impl Step {
     fn proc_of(&self, local: Local) -> Proc {
         Proc { namespace: self.launch.namespace.clone(), rank: self.ranks[local].rank }
     }
+}
+
+/// Returns what a process says about its abort, if anything, as one line of limited length.
+fn one_line(message: &[u8]) -> Option<String> {
+    const MOST: usize = 500;
+    let text = visible(&String::from_utf8_lossy(message).split_whitespace().collect::<Vec<_>>().join(" ")).to_string();
+    (!text.is_empty()).then(|| text.chars().take(MOST).collect())
 }
 
 /// Returns when a request with these attributes has waited too long.

@@ -177,7 +177,7 @@ impl Step {
         for info in infos {
             match &info.key[..] {
                 keys::JOB_CONTROL_KILL | keys::JOB_CONTROL_TERMINATE if whole => {
-                    self.on_abort(now, local, 1);
+                    self.on_abort(now, local, 1, true);
                     status = Status::SUCCESS;
                 }
                 keys::JOB_CONTROL_SIGNAL => {
