@@ -12,7 +12,8 @@ use crate::NodeId;
 
 impl Step {
     pub(super) fn on_nodes_lost(&mut self, lost: &wire::NodesLost, out: &mut Vec<Effect>) {
-        for node in lost.nodes.iter().copied().filter(|node| *node != self.node) {
+        let own = self.node;
+        for node in lost.nodes.iter().copied().filter(|node| *node != own) {
             if self.lost.insert(node, lost.why.clone()).is_some() {
                 continue; // a repeat
             }
