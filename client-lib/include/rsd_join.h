@@ -262,8 +262,8 @@ static long rsd_join_number(const char *line, const char *key) {
 
 /* Removes variables that another launcher has left, which do not apply to this world. */
 static void rsd_join_clean(void) {
-    static const char *const families[] = {"PMI_",      "PMIX_",           "HYDI_",          "OMPI_",       "MPISPAWN_",
-                                           "MV2_COMM_WORLD_", "MPIRUN_RSH_LAUNCH", "MPI_LOCAL",   "PRTE_LAUNCHED", "RSD_CPUS",
+    static const char *const families[] = {"PMI_",      "PMIX_SERVER_",    "PMIX_NAMESPACE", "PMIX_RANK",   "HYDI_",
+                                           "MPISPAWN_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "MV2_COMM_WORLD_", "MPIRUN_RSH_LAUNCH", "MPI_LOCAL",   "PRTE_LAUNCHED", "RSD_CPUS",
                                            "RSD_GPUS",  "RSD_LISTEN_FD",   "RSD_NODE_ADDRESS"};
     extern char **environ;
     char **variable = environ;
@@ -291,8 +291,12 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
         {"MV2_COMM_WORLD_LOCAL_SIZE", "local_size"}, {"RSD_EPOCH", "epoch"}, {"RSD_JOB", "job"}, {"RSD_RANK", "rank"},
         {"RSD_SIZE", "size"}, {"RSD_LOCAL_RANK", "local_rank"}, {"RSD_LOCAL_SIZE", "local_size"},
         {"RSD_NODE", "node_index"}, {"RSD_NODE_NAME", "node"}, {"RSD_PMI_NAMESPACE", "namespace"},
-        {"RSD_NODE_ADDRESS", "address"}};
-    char entry[4000], value[4096];
+        {"RSD_NODE_ADDRESS", "address"}, {"PMIX_NAMESPACE", "namespace"}, {"PMIX_RANK", "rank"}, {"PMIX_HOSTNAME", "node"}};
+    /* The same port serves PMIx, which Open MPI speaks. `unless_set`: some libraries must be told which to use. */
+    static const char *const fixed[][2] = {{"PMIX_GDS_MODULE", "hash"}, {"PMIX_SECURITY_MODE", "native"},
+        {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"}, {"PMIX_VERSION", "4.2.2"}};
+    static const char *const unless_set[][2] = {{"MPIR_CVAR_PMI_VERSION", "1"}, {"OMPI_MCA_schizo", "ompi"}};
+    char entry[4000], value[4096], node[32], port[256];
     size_t i;
     rsd_join_clean();
     for (i = 0; i < sizeof set / sizeof *set; i++) {
@@ -300,6 +304,15 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
         if (value[0])
             setenv(set[i][0], value, 1);
     }
+    for (i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        setenv(fixed[i][0], fixed[i][1], 1);
+    for (i = 0; i < sizeof unless_set / sizeof *unless_set; i++)
+        setenv(unless_set[i][0], unless_set[i][1], 0);
+    rsd_join_value(line, "node_index", node, sizeof node);
+    rsd_join_value(line, "pmi_port", port, sizeof port);
+    snprintf(value, sizeof value, "rsd.%s;tcp4://%s", node[0] ? node : "0", port);
+    setenv("PMIX_SERVER_URI41", value, 1);
+    setenv("PMIX_SERVER_URI3", value, 1);
     setenv("RSD_GROUP", group, 1);
     setenv("RSD_DVM", dir, 1);
     rsd_join_entry(dir, entry, sizeof entry);

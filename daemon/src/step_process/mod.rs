@@ -525,6 +525,9 @@ impl StepProcess {
         }
         self.sweep = None;
         reap::remove_mpich_shm(geteuid().as_raw(), &self.namespace);
+        if let Some(pmix) = &mut self.pmix {
+            pmix.remove_directories();
+        }
         Some(Input::Swept)
     }
 

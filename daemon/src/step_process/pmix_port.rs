@@ -145,6 +145,11 @@ impl PmixPort {
         }
     }
 
+    /// Removes the files of the ranks, which have all ended.
+    pub(super) fn remove_directories(&mut self) {
+        self.directories.remove();
+    }
+
     /// Closes a connection. What was sent before still arrives; the reading task sees the end and reports it.
     pub(super) fn close(&mut self, client: Client) {
         if let Some(connection) = self.clients.remove(&client) {
@@ -179,16 +184,20 @@ impl Directories {
         });
         *self = Directories::Made(made.collect());
     }
+
+    fn remove(&mut self) {
+        let Directories::Made(paths) = self else { return };
+        for path in std::mem::take(paths) {
+            if let Err(error) = std::fs::remove_dir_all(&path) {
+                debug!(%error, directory = %path.display(), "cannot remove the ranks' files");
+            }
+        }
+    }
 }
 
 impl Drop for Directories {
     fn drop(&mut self) {
-        let Directories::Made(paths) = self else { return };
-        for path in paths {
-            if let Err(error) = std::fs::remove_dir_all(&*path) {
-                debug!(%error, directory = %path.display(), "cannot remove the ranks' files");
-            }
-        }
+        self.remove();
     }
 }
 

@@ -27,10 +27,14 @@ const NO_MPI_4: Rule = Rule::Cannot {
     why: "it implements MPI 3.1, which has no sessions",
     told: Some("unknown type name ‘MPI_Session’"),
 };
+const TCP: Rule = Rule::Needs {
+    settings: &[("OMPI_MCA_btl", "tcp,self")],
+    why: "with OMPI_MCA_btl=tcp,self: it names its shared memory after the host, which both daemons have in common",
+};
 const NO_MPI4PY: Rule = Rule::Cannot { why: "no mpi4py is built for it here", told: Some("has no mpi4py") };
 
 /// Cells that are not [`Rule::Works`].
-pub(super) const EXCEPTIONS: [(Mpi, &str, Rule); 11] = [
+pub(super) const EXCEPTIONS: [(Mpi, &str, Rule); 13] = [
     (Mpi::Debian, "mpi4py", NO_MPI4PY),
     (
         Mpi::Debian,
@@ -53,7 +57,9 @@ pub(super) const EXCEPTIONS: [(Mpi, &str, Rule); 11] = [
     (Mpi::Intel, "connect", SPAWN_ON),
     (Mpi::OpenMpiDebian, "mpi4py", NO_MPI4PY),
     (Mpi::OpenMpiDebian, "session", NO_MPI_4),
+    (Mpi::OpenMpiDebian, "group", TCP),
     (Mpi::OpenMpi4, "session", NO_MPI_4),
+    (Mpi::OpenMpi4, "group", TCP),
 ];
 
 /// The rule for a cell.

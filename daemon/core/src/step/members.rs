@@ -196,6 +196,8 @@ impl Step {
                 member.way = Way::Past;
             }
         }
+        // Before the report, which ends the epoch.
+        self.tell_lost(local, out);
         self.report_exit_if_known(now, local, out);
     }
 

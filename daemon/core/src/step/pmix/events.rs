@@ -36,6 +36,8 @@ pub(super) struct Events {
     kept: VecDeque<Kept>,
     /// The number of the last one.
     last: u64,
+    /// The ranks here whose loss was told.
+    lost: BTreeSet<Local>,
 }
 
 #[derive(Debug)]
@@ -152,14 +154,16 @@ impl Step {
     }
 
     /// Tells the clients of this node that a rank has ended without finalize.
-    pub(super) fn tell_lost(&mut self, local: Local, out: &mut Vec<Effect>) {
-        if !self.ranks[local].pmi.is_active() {
+    pub(in super::super) fn tell_lost(&mut self, local: Local, out: &mut Vec<Effect>) {
+        // Members that are cut off because the epoch has ended are not lost.
+        let is_cut_off = self.has_members() && self.ending.is_killing();
+        if !self.ranks[local].pmi.is_active() || is_cut_off || !self.pmix.events.lost.insert(local) {
             return;
         }
         let source = self.proc_of(local);
         self.tell_lost_proc(source.clone(), out);
         // Launched ranks end with this one. Members go on until their epoch has ended.
-        if self.has_members() && self.map.nodes().len() > 1 && !self.ending.is_killing() {
+        if self.has_members() && self.map.nodes().len() > 1 {
             let mut writer = Writer::new(BETWEEN);
             writer.one(&source);
             writer.sized_list(&[Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))]);
