@@ -469,8 +469,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "lost"))
         lost();
     else if (!strcmp(what, "abort")) {
-        if (me.rank == 1)
+        if (me.rank == 1) {
             PMIx_Abort(7, "out of luck", NULL, 0);
+            /* It returns, and this rank must not enter the fence. */
+            for (;;)
+                pause();
+        }
         fence(0);
     } else
         must(0, "an unknown word", PMIX_ERR_BAD_PARAM);

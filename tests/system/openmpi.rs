@@ -83,7 +83,7 @@ fn a_job_leaves_no_files_behind() {
         names.iter().fold(call, |call, name| call.env(name, &directory))
     };
     for mpi in WHEELS {
-        within(run(&dvm, mpi, "2", &["allreduce.py"])).ok();
+        within(run(&dvm, mpi, "2", &["world.py"])).ok();
         within(run(&dvm, mpi, "2", &["ends.py", "exit"])).fails(5);
         let left: Vec<_> =
             std::fs::read_dir(&directory).expect("it exists").flatten().map(|it| it.file_name()).collect();

@@ -8,7 +8,6 @@
 //! | string | length with its end byte, or 0 for none; bytes; end byte | the same |
 
 use super::error::WireError;
-use super::value::DataType;
 use super::{DEPTH_MAX, ITEMS_MAX, KEY_MAX, NAMESPACE_MAX};
 
 /// The form of integers.
@@ -93,7 +92,7 @@ impl Writer {
     /// Writes a `size_t` at the top level.
     pub fn one_size(&mut self, size: usize) {
         self.count(1);
-        self.describe(DataType::Size);
+        self.describe(SIZE);
         self.uint64(size as u64);
     }
 
@@ -186,15 +185,15 @@ impl Writer {
     }
 
     pub(super) fn object(&mut self, bytes: &[u8]) {
-        self.describe(DataType::Size);
+        self.describe(SIZE);
         self.uint64(bytes.len() as u64);
         self.raw(bytes);
     }
 
     /// Writes the type of an integer whose width differs between platforms, where the codec requires that: once for a list.
-    pub(super) fn describe(&mut self, kind: DataType) {
+    pub(super) fn describe(&mut self, kind: u16) {
         if let Some(kind) = described(self.codec, kind) {
-            self.uint16(kind.number());
+            self.uint16(kind);
         }
     }
 
@@ -299,7 +298,7 @@ impl<'a> Reader<'a> {
     /// Reads a `size_t` at the top level.
     pub fn one_size(&mut self) -> Result<u64, WireError> {
         self.expect(1)?;
-        self.describe(DataType::Size)?;
+        self.describe(SIZE)?;
         self.uint64()
     }
 
@@ -423,16 +422,16 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn object(&mut self) -> Result<&'a [u8], WireError> {
-        self.describe(DataType::Size)?;
+        self.describe(SIZE)?;
         let length = self.uint64()?;
         self.take(usize::try_from(length).map_err(|_| WireError::Short)?)
     }
 
     /// Reads what [`Writer::describe`] wrote.
-    pub(super) fn describe(&mut self, kind: DataType) -> Result<(), WireError> {
+    pub(super) fn describe(&mut self, kind: u16) -> Result<(), WireError> {
         if let Some(kind) = described(self.codec, kind) {
             let found = self.uint16()?;
-            if found != kind.number() {
+            if found != kind {
                 return Err(WireError::Described(found));
             }
         }
@@ -464,12 +463,21 @@ impl<'a> Reader<'a> {
     }
 }
 
+// The types of integers whose width differs between platforms, and of those that have their width here.
+const SIZE: u16 = 4;
+const PID: u16 = 5;
+const INT: u16 = 6;
+const INT32: u16 = 9;
+const UINT: u16 = 11;
+const UINT32: u16 = 14;
+const UINT64: u16 = 15;
+
 /// Returns the type by which the codec describes integers of a type whose width differs between platforms.
-fn described(codec: Codec, kind: DataType) -> Option<DataType> {
+fn described(codec: Codec, kind: u16) -> Option<u16> {
     match (codec, kind) {
-        (Codec::V3, DataType::Size) => Some(DataType::Uint64),
-        (Codec::V3, DataType::Int | DataType::Uint) => Some(DataType::Int32),
-        (Codec::V3 | Codec::V41, DataType::Pid) => Some(DataType::Uint32),
+        (Codec::V3, SIZE) => Some(UINT64),
+        (Codec::V3, INT | UINT) => Some(INT32),
+        (Codec::V3 | Codec::V41, PID) => Some(UINT32),
         (Codec::V3 | Codec::V41, _) => None,
     }
 }

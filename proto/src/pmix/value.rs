@@ -285,13 +285,13 @@ impl Value {
 impl Item for Value {
     fn write(&self, writer: &mut Writer) {
         writer.uint16(self.kind().number());
-        writer.describe(self.kind());
+        writer.describe(self.kind().number());
         self.write_body(writer);
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Value, WireError> {
         let kind = DataType::of(reader.uint16()?)?;
-        reader.describe(kind)?;
+        reader.describe(kind.number())?;
         reader.nested(|reader| Value::read_body(kind, reader))
     }
 }
@@ -324,17 +324,17 @@ impl DataArray {
 impl Item for DataArray {
     fn write(&self, writer: &mut Writer) {
         writer.uint16(self.kind.number());
-        writer.describe(DataType::Size);
+        writer.describe(DataType::Size.number());
         writer.uint64(self.items.len() as u64);
         if !self.items.is_empty() {
-            writer.describe(self.kind);
+            writer.describe(self.kind.number());
             self.items.iter().for_each(|item| item.write_body(writer));
         }
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<DataArray, WireError> {
         let kind = DataType::of(reader.uint16()?)?;
-        reader.describe(DataType::Size)?;
+        reader.describe(DataType::Size.number())?;
         let length = reader.uint64()?;
         if length == 0 || kind == DataType::Undefined {
             return Ok(DataArray { kind, items: Vec::new() });
@@ -343,7 +343,7 @@ impl Item for DataArray {
             // PMIx writes one byte for all of them.
             return Err(WireError::DataType(kind.number()));
         }
-        reader.describe(kind)?;
+        reader.describe(kind.number())?;
         let items = reader.nested(|reader| reader.items(length, |reader| Value::read_body(kind, reader)))?;
         Ok(DataArray { kind, items })
     }
@@ -491,28 +491,28 @@ pub struct App {
 impl Item for App {
     fn write(&self, writer: &mut Writer) {
         writer.string(self.command.as_deref());
-        writer.describe(DataType::Int);
+        writer.describe(DataType::Int.number());
         writer.count(self.argv.len());
         self.argv.iter().for_each(|word| writer.string(Some(word)));
         writer.count(self.env.len());
         self.env.iter().for_each(|var| writer.string(Some(var)));
         writer.string(self.cwd.as_deref());
-        writer.describe(DataType::Int);
+        writer.describe(DataType::Int.number());
         writer.int32(self.processes);
-        writer.describe(DataType::Size);
+        writer.describe(DataType::Size.number());
         writer.uint64(self.infos.len() as u64);
         self.infos.iter().for_each(|info| info.write(writer));
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<App, WireError> {
         let command = reader.string()?;
-        reader.describe(DataType::Int)?;
+        reader.describe(DataType::Int.number())?;
         let argv = strings(reader)?;
         let env = strings(reader)?;
         let cwd = reader.string()?;
-        reader.describe(DataType::Int)?;
+        reader.describe(DataType::Int.number())?;
         let processes = reader.int32()?;
-        reader.describe(DataType::Size)?;
+        reader.describe(DataType::Size.number())?;
         let length = reader.uint64()?;
         let infos = reader.items(length, Info::read)?;
         Ok(App { command, argv, env, cwd, processes, infos })
@@ -562,14 +562,14 @@ impl Item for Query {
     fn write(&self, writer: &mut Writer) {
         writer.count(self.keys.len());
         self.keys.iter().for_each(|key| writer.string(Some(key)));
-        writer.describe(DataType::Size);
+        writer.describe(DataType::Size.number());
         writer.uint64(self.qualifiers.len() as u64);
         self.qualifiers.iter().for_each(|info| info.write(writer));
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Query, WireError> {
         let keys = strings(reader)?;
-        reader.describe(DataType::Size)?;
+        reader.describe(DataType::Size.number())?;
         let length = reader.uint64()?;
         Ok(Query { keys, qualifiers: reader.items(length, Info::read)? })
     }
@@ -595,14 +595,14 @@ impl Item for ProcInfo {
         self.proc.write(writer);
         writer.string(self.hostname.as_deref());
         writer.string(self.executable.as_deref());
-        writer.describe(DataType::Pid);
+        writer.describe(DataType::Pid.number());
         writer.uint32(self.pid);
         writer.octet(self.state);
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<ProcInfo, WireError> {
         let (proc, hostname, executable) = (Proc::read(reader)?, reader.string()?, reader.string()?);
-        reader.describe(DataType::Pid)?;
+        reader.describe(DataType::Pid.number())?;
         Ok(ProcInfo { proc, hostname, executable, pid: reader.uint32()?, state: reader.octet()? })
     }
 }

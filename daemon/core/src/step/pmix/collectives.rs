@@ -13,8 +13,7 @@ use rsd_proto::pmix::{Codec, Info, Proc, Reader, Reply, Status, Writer, keys, ra
 use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, name_call};
 
-use super::elsewhere::{Asked, Then};
-use super::gets::ms;
+use super::pending::{Asked, Group, Then, ms};
 use super::{Awaited, Effect, Local, Step, To, until};
 use crate::Now;
 
@@ -44,15 +43,6 @@ impl Kind {
             Kind::Dissolve(group) => format!("dissolve/{group}"),
         }
     }
-}
-
-/// A group that was founded.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) number: u64,
-    members: Vec<Proc>,
-    /// What its members have told it about themselves.
-    pub(super) infos: BTreeMap<Proc, Vec<Info>>,
 }
 
 /// The open collectives and the groups.

@@ -11,7 +11,7 @@ use rsd_proto::v1::{self as wire, name_call};
 
 use super::committed::Packed;
 use super::description::Description;
-use super::gets::Here;
+use super::pending::{Asked, Here, Missing, Then};
 use super::{Awaited, Effect, Local, Step, To};
 use crate::Now;
 use crate::status;
@@ -19,48 +19,6 @@ use crate::taskmap::TaskMap;
 
 /// The most descriptions that are kept.
 const DESCRIPTIONS_MAX: usize = 256;
-
-/// What the head was asked for.
-#[derive(Debug)]
-pub(super) enum Asked {
-    /// The rendezvous of a collective, by its number.
-    Meet(u64),
-    /// The description of a job.
-    Describe(String),
-    /// The values of a process.
-    Fetch(Missing),
-    /// To publish or withdraw something.
-    Publish(To),
-    /// To look something up.
-    Lookup(To),
-    /// To pass on an event.
-    Event,
-}
-
-/// A get that is answered from elsewhere.
-#[derive(Debug)]
-pub(super) struct Missing {
-    pub(super) to: To,
-    pub(super) proc: Proc,
-    pub(super) key: Option<String>,
-    pub(super) immediate: bool,
-    /// Whether only the description of the process's job is wanted.
-    pub(super) of_job: bool,
-    pub(super) timeout_ms: Option<u64>,
-}
-
-/// What to answer once the descriptions are there.
-#[derive(Debug)]
-pub(super) enum Then {
-    /// The jobs are connected.
-    Connected,
-    /// The group was founded.
-    Founded { members: Vec<Proc>, number: u64 },
-    /// The job was spawned.
-    Spawned,
-    /// The job's description, and the values of this process if there are any.
-    Kept { proc: Proc, values: Option<Packed> },
-}
 
 /// Descriptions, and what waits for them.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Event, Info, Proc, Range, Reader, Reply, Status, Value, Writer, keys, rank};
 use rsd_proto::v1::{self as wire, name_call};
 
-use super::elsewhere::Asked;
+use super::pending::Asked;
 use super::{Awaited, Client, Effect, Local, Step, To};
 use crate::NodeId;
 

@@ -15,8 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Info, KVal, Kept, Proc, Reply, Role, Status, Value, encode_all, keys, rank};
 
-use super::collectives::Group;
-use super::elsewhere::Missing;
+use super::pending::{Group, Here, Missing, ms};
 use super::{Client, Effect, Local, Step, To, until};
 use crate::Now;
 
@@ -52,16 +51,6 @@ impl Gets {
     pub(super) fn forget(&mut self, client: Client) {
         self.waiting.retain(|waiting| waiting.to.client != client);
     }
-}
-
-/// What a rank of this node has to say about a key.
-pub(super) enum Here {
-    /// These values.
-    Values(Bytes),
-    /// Nothing for the asking process.
-    Absent,
-    /// It may commit it yet.
-    NotYet { has_committed: bool },
 }
 
 impl Step {
@@ -208,10 +197,4 @@ impl Step {
             }
         }
     }
-}
-
-/// Returns the time that a request may wait, in milliseconds.
-pub(super) fn ms(infos: &[Info]) -> Option<u64> {
-    let seconds = Info::find(infos, keys::TIMEOUT)?.as_number()?;
-    u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(|seconds| seconds.saturating_mul(1000))
 }

@@ -11,7 +11,8 @@
 //! - `spawns`: jobs that ranks start;
 //! - `events`: what clients are told, and tell each other;
 //! - `questions`: queries, logs and requests to control a job;
-//! - `leftovers`: files that ranks want removed after their end.
+//! - `leftovers`: files that ranks want removed after their end;
+//! - `pending`: what these modules pass each other.
 //!
 //! A request that others must complete keeps its [`To`] under a ticket, or in the list of the module that completes it. Nothing here
 //! outlives the step. Requests of clients that are gone are answered to nobody.
@@ -23,6 +24,7 @@ mod elsewhere;
 mod events;
 mod gets;
 mod leftovers;
+mod pending;
 mod published;
 mod questions;
 mod spawns;
@@ -108,7 +110,7 @@ enum Awaited {
     /// A spawn.
     Spawn(To),
     /// A request to the head.
-    Head(elsewhere::Asked),
+    Head(pending::Asked),
 }
 
 /// A fence of the whole job that a rank has requested.

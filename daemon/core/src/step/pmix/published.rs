@@ -4,8 +4,8 @@ use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Info, Item, Pdata, Persistence, Proc, Range, Reader, Reply, Status, Value, Writer, keys};
 use rsd_proto::v1::{self as wire, name_call};
 
-use super::elsewhere::Asked;
-use super::gets::ms;
+use super::pending::Asked;
+use super::pending::ms;
 use super::{Awaited, Effect, Local, Step, To};
 
 /// The codec of values at the head.

@@ -6,7 +6,7 @@
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
 use rsd_proto::pmix::{App, Info, Proc, Reply, Status, Value, keys};
 
-use super::elsewhere::Then;
+use super::pending::Then;
 use super::{Awaited, Effect, Local, Step, To};
 use crate::Now;
 use crate::step::dialect::{self, Asker, By};
