@@ -139,9 +139,21 @@ fn events_reach_the_clients_that_ask_for_them() {
     let event = wire::Event { namespace: JOB.into(), ..event };
     let there = nodes[1].connect(2, Codec::V41);
     nodes[1].call(there, &Request::RegisterEvents { codes: vec![], infos: vec![] });
-    nodes[1].down(down::Body::Notify(wire::Notify { job: 7, nodes: vec![2], number: 1, previous: 0, event: Some(event.clone()) }));
+    nodes[1].down(down::Body::Notify(wire::Notify {
+        job: 7,
+        nodes: vec![2],
+        number: 1,
+        previous: 0,
+        event: Some(event.clone()),
+    }));
     assert_eq!(nodes[1].events(there)[0].infos, [Info::new("k", Value::Int(1))]);
-    nodes[0].down(down::Body::Notify(wire::Notify { job: 7, nodes: vec![1], number: 1, previous: 0, event: Some(event) }));
+    nodes[0].down(down::Body::Notify(wire::Notify {
+        job: 7,
+        nodes: vec![1],
+        number: 1,
+        previous: 0,
+        event: Some(event),
+    }));
     assert!(nodes[0].events(clients[1]).is_empty(), "it was told already");
 
     nodes[0].call(clients[0], &notify(-101, 3));
