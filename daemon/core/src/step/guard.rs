@@ -169,7 +169,7 @@ impl Step {
         let removed = "when it started (env -i, sudo or a container may have removed";
         let keep = "keep the variables that rsd sets (PMI*, RSD_*)";
         let build =
-            "build it with an MPI that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), start it with its own launcher";
+            "build it with another MPI (rsd's mpicc, MPICH, Intel MPI, Open MPI 4 or 5), start it with its own launcher";
         let (why, advice) = match asks {
             Asks::Pmi1 => (format!("but neither PMI_FD nor PMI_PORT was in its environment {removed} them)"), keep),
             Asks::Pmix if offers_pmix && !reach.is_some_and(|reach| reach.pmix) => {
