@@ -168,8 +168,7 @@ impl Step {
         let speaks = if offers_pmix { "PMI-1 and PMIx" } else { "PMI-1" };
         let removed = "when it started (env -i, sudo or a container may have removed";
         let keep = "keep the variables that rsd sets (PMI*, RSD_*)";
-        let build =
-            "build it with another MPI (rsd's mpicc, MPICH, Intel MPI, Open MPI 4 or 5), start it with its own launcher";
+        let build = "build it with another MPI (rsd's mpicc, MPICH, Intel MPI, Open MPI 4 or 5), start it with its own launcher";
         let (why, advice) = match asks {
             Asks::Pmi1 => (format!("but neither PMI_FD nor PMI_PORT was in its environment {removed} them)"), keep),
             Asks::Pmix if offers_pmix && !reach.is_some_and(|reach| reach.pmix) => {

@@ -6,7 +6,7 @@
 use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, name_call, up};
 
-use super::probe::Probe;
+use super::probe::{Probe, TICKETS};
 use super::{Effect, Local, Step};
 use crate::Now;
 use crate::status::{LOST_CONNECTION, NOT_FOUND, NOT_SUPPORTED, SUCCESS};
@@ -159,8 +159,8 @@ impl Step {
     /// Handles the answer to [`Step::ask_head_for`].
     fn on_head_answer(&mut self, now: Now, ticket: u64, result: wire::NameResult, out: &mut Vec<Effect>) {
         match &mut self.others.probe {
-            Some(probe) => probe.answers.push((ticket, result)),
-            None => self.on_pmix_head_answer(now, ticket, result, out),
+            Some(probe) if ticket & TICKETS != 0 => probe.answers.push((ticket & !TICKETS, result)),
+            Some(_) | None => self.on_pmix_head_answer(now, ticket, result, out),
         }
     }
 

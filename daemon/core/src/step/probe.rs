@@ -8,6 +8,9 @@ use rsd_proto::v1::{self as wire, name_call};
 use super::{Effect, Local, Step};
 use crate::status::{NOT_FOUND, SUCCESS};
 
+/// This bit distinguishes a test's tickets from those of the PMIx server.
+pub(super) const TICKETS: u64 = 1 << 63;
+
 /// What a test has got and committed.
 #[derive(Debug, Default)]
 pub struct Probe {
@@ -27,7 +30,7 @@ impl Step {
 
     /// Sends a request to the head.
     pub fn probe_ask(&mut self, ticket: u64, op: name_call::Op, out: &mut Vec<Effect>) {
-        self.ask_head_for(ticket, op, out);
+        self.ask_head_for(ticket | TICKETS, op, out);
     }
 
     /// Commits data of a rank.
