@@ -130,10 +130,20 @@ impl Drop for Tls {
     }
 }
 
+/// Returns the result of a write to a unix socket. If the peer has closed it, what it sent before can still be read, and then its end. An
+/// error would make the HTTP/2 connection drop all that, for example the number of a job that the head has just accepted. So such
+/// a write, whose bytes nobody would have read, counts as done.
+fn onto_unix(result: Poll<io::Result<usize>>, bytes: usize) -> Poll<io::Result<usize>> {
+    match result {
+        Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(bytes)),
+        other => other,
+    }
+}
+
 macro_rules! written {
-    ($conn:expr, $io:ident => $call:expr) => {
+    ($conn:expr, $io:ident => $call:expr, $bytes:expr) => {
         match $conn.get_mut() {
-            Conn::Unix($io, _) => $call,
+            Conn::Unix($io, _) => onto_unix($call, $bytes),
             Conn::Tls(tls) => {
                 let $io = &mut tls.stream;
                 let written = $call;
@@ -175,7 +185,7 @@ impl AsyncRead for Conn {
 impl AsyncWrite for Conn {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check_guest(cx)?;
-        written!(self, io => Pin::new(io).poll_write(cx, buf))
+        written!(self, io => Pin::new(io).poll_write(cx, buf), buf.len())
     }
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
@@ -183,14 +193,20 @@ impl AsyncWrite for Conn {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_guest(cx)?;
-        written!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
+        written!(self, io => Pin::new(io).poll_write_vectored(cx, bufs), bufs.iter().map(|buf| buf.len()).sum())
     }
     fn is_write_vectored(&self) -> bool {
         true
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_guest(cx)?;
-        written!(self, io => Pin::new(io).poll_flush(cx))
+        match self.get_mut() {
+            Conn::Unix(io, _) => Pin::new(io).poll_flush(cx),
+            Conn::Tls(tls) => {
+                let flushed = Pin::new(&mut tls.stream).poll_flush(cx);
+                tls.after_write(flushed)
+            }
+        }
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
@@ -298,6 +314,7 @@ mod tests {
     use rcgen::{
         BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
 
@@ -306,6 +323,18 @@ mod tests {
     use crate::v1::Credentials;
 
     const DVM: &str = "00112233445566ff";
+
+    #[tokio::test]
+    async fn what_a_peer_sent_before_its_end_is_read_also_after_a_write() {
+        let (mut peer, ours) = UnixStream::pair().expect("a pair of sockets");
+        let mut ours = Conn::Unix(ours, None);
+        peer.write_all(b"job 7").await.expect("a write to an open socket");
+        drop(peer);
+        ours.write_all(b"a settings frame").await.expect("the peer's last words are not read yet");
+        let mut said = String::new();
+        ours.read_to_string(&mut said).await.expect("a read up to the peer's end");
+        assert_eq!(said, "job 7");
+    }
 
     fn credentials() -> Credentials {
         let mut params = CertificateParams::default();
