@@ -56,7 +56,8 @@ fn a_short_program_with_an_mpi_that_cannot_reach_rsd_fails_its_job() {
             |options: &[&str], words: &[&str]| dvm.rsctl(["run", "-n", "2"]).args(options).args([program]).args(words);
         let failed = run(&[], &[]).end();
         is_alone(&failed.err(), "2", file, &dvm.scratch());
-        assert!(failed.err().contains(name) && failed.out().matches("rank 0 of 1").count() == 2, "{failed}");
+        // The end of the first rank may end the second before it prints.
+        assert!(failed.err().contains(name) && failed.out().contains("rank 0 of 1"), "{failed}");
         failed.fails(250);
         assert_eq!(run(&[], &["--version"]).ok(), "version 1\nversion 1\n");
         assert_eq!(run(&["--allow-singletons"], &[]).ok().lines().count(), 2);
