@@ -13,6 +13,7 @@ use rsd_config::host::HostEntry;
 use rsd_config::{hostfile, hostlist, rankfile};
 use rsd_core::place::policy::{Compat, Policy};
 use rsd_core::plan;
+use rsd_proto::frameworks;
 use rsd_proto::inherited;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::v1::stdin_target::Target;
@@ -167,9 +168,11 @@ fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
     Ok(entries.into_iter().map(rank).collect())
 }
 
-/// Returns the environment of this process without the variables of launchers, overridden by those of the files.
+/// Returns the environment of this process without the variables of launchers, overridden by those of the files. The list of what an
+/// outer job has exported goes along: steps remove what it names.
 fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
-    let own = here.env.iter().filter(|(name, _)| !is_launcher_variable(name.as_bytes()));
+    let is_passed = |name: &OsStr| name == frameworks::EXPORTED || !is_launcher_variable(name.as_bytes());
+    let own = here.env.iter().filter(|(name, _)| is_passed(name));
     let mut env: BTreeMap<Bytes, Bytes> = own.map(|(name, value)| (bytes(name), bytes(value))).collect();
     for file in files {
         let assignments =

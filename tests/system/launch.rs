@@ -109,7 +109,8 @@ fn ranks_inherit_the_environment_without_other_launchers_variables() {
         .env("OMPI_COMM_WORLD_RANK", "5")
         .env("HYDI_CONTROL_FD", "7")
         .ok();
-    assert_eq!(printed, "mine,file,option,a b=c,none,none,none\n".repeat(2));
+    // rsd sets Open MPI's variables itself.
+    assert_eq!(printed, "mine,file,option,a b=c,none,0,none\nmine,file,option,a b=c,none,1,none\n");
     // A launcher's variable that is named explicitly is passed.
     let named = dvm.rsctl(["run", "-n", "1", "-x", "HYDI_X", "sh", "-c", "echo $HYDI_X"]).env("HYDI_X", "7").ok();
     assert_eq!(named, "7\n");
