@@ -331,7 +331,7 @@ fn a_low_soft_limit_on_open_files_is_raised_for_many_ranks_and_a_low_hard_limit_
     let line = format!("ulimit -Sn 100; exec {rsctl} run -n 120 true");
     let said = dvm.call("sh").args(["-c", &line]).fails(247);
     assert!(
-        said.contains("120 ranks need 424 open files in rsd's step process, and the limit here is 128: raise"),
+        said.contains("120 ranks need 544 open files in rsd's step process, and the limit here is 128: raise"),
         "{said}"
     );
     dvm.call(built::rsd()).args(["stop"]).ok();

@@ -281,7 +281,8 @@ impl Asked {
         let body = match &self.request {
             Request::FullInit { pmijobid, pmirank, srcid } => {
                 let body = body.maybe("pmijobid", pmijobid.as_deref());
-                body.maybe("pmirank", pmirank.as_deref()).maybe("srcid", srcid.as_deref())
+                // Slurm's server fails without a word about threads.
+                body.maybe("pmirank", pmirank.as_deref()).maybe("srcid", srcid.as_deref()).truth("threaded", false)
             }
             Request::JobConnect { jobid } | Request::JobDisconnect { jobid } => body.value("jobid", jobid),
             Request::PutNodeAttr { key, value } | Request::KvsPut { key, value } => {

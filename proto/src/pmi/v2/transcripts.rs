@@ -129,7 +129,10 @@ fn captured_replies_are_encoded_byte_for_byte() {
 #[test]
 fn requests_are_encoded_as_mpich_writes_them() {
     for (request, body) in [
-        (Request::FullInit { pmijobid: None, pmirank: Some("0".into()), srcid: None }, "cmd=fullinit;pmirank=0;"),
+        (
+            Request::FullInit { pmijobid: None, pmirank: Some("0".into()), srcid: None },
+            "cmd=fullinit;pmirank=0;threaded=FALSE;",
+        ),
         (Request::KvsPut { key: "key-0".into(), value: "val-0".into() }, "cmd=kvs-put;key=key-0;value=val-0;"),
         (Request::GetNodeAttr { key: "na".into(), wait: true }, "cmd=info-getnodeattr;key=na;wait=TRUE;"),
         (Request::KvsFence, "cmd=kvs-fence;"),
