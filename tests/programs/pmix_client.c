@@ -392,10 +392,13 @@ static void on_event(size_t id, pmix_status_t status, const pmix_proc_t *source,
                      pmix_info_t *results, size_t nresults, pmix_event_notification_cbfunc_fn_t done, void *data) {
     (void)id, (void)info, (void)infos, (void)results, (void)nresults, (void)status;
     pthread_mutex_lock(&heard.lock);
+    /* The first event counts: in `lost`, those that were told are lost next. */
+    int is_first = !heard.told;
     heard.told = 1;
-    heard.source = *source;
+    if (is_first)
+        heard.source = *source;
     /* An event of the process manager may name the process in its values instead. */
-    for (size_t at = 0; at < infos; at++)
+    for (size_t at = 0; is_first && at < infos; at++)
         if (PMIX_CHECK_KEY(&info[at], PMIX_EVENT_AFFECTED_PROC) && info[at].value.type == PMIX_PROC)
             heard.source = *info[at].value.data.proc;
     pthread_cond_broadcast(&heard.changed);

@@ -38,7 +38,7 @@ fn is_alone(failed: &str, size: &str, library: &str, dir: &Path) {
     let place = format!("({library} in {})", dir.display());
     let all = format!("each of the {size} processes runs alone, as rank 0 of 1");
     for part in ["the program uses ", &place, &all, "use --allow-singletons"] {
-        assert_eq!(failed.matches(part).count(), 1, "{part:?} is not once in\n{failed}");
+        assert_eq!(failed.matches(part).count(), 1, "{part:?} is not once in {failed:?}");
     }
 }
 
@@ -55,6 +55,7 @@ fn a_short_program_with_an_mpi_that_cannot_reach_rsd_fails_its_job() {
         let run =
             |options: &[&str], words: &[&str]| dvm.rsctl(["run", "-n", "2"]).args(options).args([program]).args(words);
         let failed = run(&[], &[]).end();
+        assert_eq!(failed.status.code(), Some(250), "{failed}");
         is_alone(&failed.err(), "2", file, &dvm.scratch());
         // The end of the first rank may end the second before it prints.
         assert!(failed.err().contains(name) && failed.out().contains("rank 0 of 1"), "{failed}");
