@@ -7,7 +7,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::io::{BufRead, Read};
+use std::io::{BufRead, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rsd_core::step::{Linked, Links, matters};
 
@@ -142,13 +143,19 @@ fn list(loader: &Path, program: &Path, env: &[CString], wdir: &Path) -> Option<V
         let (until, mut list) = (Instant::now() + WITHIN, Vec::new());
         loop {
             let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).ok()?;
-            if poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], left).ok()? == 0 || list.len() > LIST_MAX {
-                return None;
+            // The end of a rank interrupts the wait.
+            match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], left) {
+                Ok(0) => return None,
+                Ok(_) if list.len() <= LIST_MAX => {}
+                Err(Errno::EINTR) => continue,
+                Ok(_) | Err(_) => return None,
             }
             let mut buffer = [0; 4096];
-            match pipe.read(&mut buffer).ok()? {
-                0 => return Some(list),
-                read => list.extend_from_slice(&buffer[..read]),
+            match pipe.read(&mut buffer) {
+                Ok(0) => return Some(list),
+                Ok(read) => list.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
             }
         }
     });
