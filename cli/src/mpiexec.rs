@@ -67,7 +67,7 @@ async fn launch(asked: Asked, here: Here) -> Result<u8, Failure> {
     let (client, private) = dvm.client_or_private().await?;
     if private.is_some() {
         match allocation(&here) {
-            // Nothing else runs in this DVM, so more ranks than slots disturb nobody.
+            // Nothing else runs in this DVM, so more ranks than slots slow down no other job.
             None if translate::leaves_slots_open(&launch) => {
                 (spec.oversubscribe, launch.placing.oversubscribe) = (true, true);
             }

@@ -133,7 +133,7 @@ pub(super) fn view(job: &Job, here: &Here) -> Result<View, Failure> {
     let file = |option: &str, text: &str| -> Result<Pattern, Failure> {
         let absolute = here.wdir.join(text);
         let absolute = absolute.to_str().ok_or_else(|| Failure::usage(format!("{option}: not valid UTF-8")))?;
-        // Percent signs of the directory that mpiexec runs in are no codes.
+        // Percent signs in the path of the working directory do not begin codes.
         let literal = absolute.strip_suffix(text).unwrap_or_default();
         Ok(Pattern::literal(literal).then(pattern(option, text)?))
     };

@@ -132,7 +132,7 @@ impl Drop for Tls {
 
 /// Returns the result of a write to a unix socket. If the peer has closed it, what it sent before can still be read, and then its end. An
 /// error would make the HTTP/2 connection drop all that, for example the number of a job that the head has just accepted. So such
-/// a write, whose bytes nobody would have read, counts as done.
+/// a write, whose bytes the peer would never have read, counts as done.
 fn onto_unix(result: Poll<io::Result<usize>>, bytes: usize) -> Poll<io::Result<usize>> {
     match result {
         Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(bytes)),

@@ -76,7 +76,7 @@ impl Fetches {
         Ok(known.is_none().then(|| open.message(number)))
     }
 
-    /// Forgets a request for which nobody waits any more if the step has too many.
+    /// If the step has too many requests, forgets one for which no call waits any more.
     fn make_room(&mut self, job: JobId, node: NodeId) -> Result<(), Failure> {
         let Some(numbers) = self.of_step.get(&(job, node)).filter(|numbers| numbers.len() >= OPEN_MAX) else {
             return Ok(());
@@ -105,7 +105,8 @@ impl Fetches {
         numbers.filter_map(|number| self.open.get(number).map(|open| open.message(*number))).collect()
     }
 
-    /// Handles that a step will answer nothing more, and that nobody waits on its node any more. Returns the calls that get no answer.
+    /// Handles the end of a step: it answers no request, and none of its calls waits any more. Returns the calls of others that get no
+    /// answer.
     pub(super) fn step_is_over(&mut self, job: JobId, node: NodeId) -> Vec<CallId> {
         let first = CallId { job, node, number: 0 };
         let own: Vec<CallId> =
@@ -236,7 +237,7 @@ mod tests {
     fn the_calls_of_a_step_that_is_over_are_forgotten() {
         let mut fetches = Fetches::default();
         fetches.ask(at(0), call(1, 1), wanted(5), 4, Some(at(9)), || 70).unwrap();
-        assert_eq!(fetches.step_is_over(1, 3), [], "nobody waits for its own answers");
+        assert_eq!(fetches.step_is_over(1, 3), [], "no other call waits for its answers");
         assert_eq!(fetches.next_deadline(), None);
         assert_eq!(fetches.answered(&fetched(70)), []);
         assert_eq!(fetches.leftovers().count(), 0);
@@ -254,7 +255,7 @@ mod tests {
         let next = OPEN_MAX as u32;
         assert_eq!(ask(&mut fetches, next, None).unwrap_err().status, OUT_OF_RESOURCE);
         assert_eq!(fetches.settle(at(1)).len(), 1);
-        assert!(ask(&mut fetches, next, None).unwrap().is_some(), "nobody waits for one of them any more");
+        assert!(ask(&mut fetches, next, None).unwrap().is_some(), "no call waits for one of them any more");
         assert_eq!(fetches.to_step(7, 4).len(), OPEN_MAX);
     }
 }

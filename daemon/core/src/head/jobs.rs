@@ -15,7 +15,7 @@ pub(super) struct Jobs {
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
     /// The spawned jobs that have not ended, by the root of their family.
     families: HashMap<JobId, BTreeSet<JobId>>,
-    /// The jobs of each user, who is 0 in a DVM that serves one user.
+    /// The jobs of each user. In a DVM that serves one user, all belong to user 0.
     of_user: HashMap<u32, OfUser>,
 }
 

@@ -26,7 +26,7 @@ use crate::{JobId, NodeId, Now};
 /// All kept records, by subject.
 #[derive(Debug, Default)]
 struct Past {
-    /// By user, who is 0 in a DVM that serves one user, and name.
+    /// By user (0 in a DVM that serves one user) and name.
     groups: BTreeMap<(u32, String), GroupInfo>,
     epochs: BTreeMap<JobId, KeptEpoch>,
     kills: BTreeMap<JobId, KeptKill>,

@@ -270,7 +270,7 @@ impl Meetings {
         }
     }
 
-    /// Records that members of a failed meeting need not be told any more. When nobody is left to tell, the meeting is forgotten.
+    /// Records members that need not be told of a failed meeting any more. The meeting is forgotten when all members are recorded.
     fn account(&mut self, id: Id, job: JobId, ranks: &RankSet) {
         let Some(meeting) = self.all.get_mut(&id) else { return };
         let here = meeting.accounted.entry(job).or_default();
@@ -432,7 +432,7 @@ mod tests {
         let mut outcomes = Vec::new();
         meetings.job_is_over(2, &mut outcomes);
         assert_eq!(outcomes.len(), 3);
-        // Those of job 1 have arrived, so nobody is left to tell.
+        // Those of job 1 have arrived, so no member is left to tell.
         assert_empty(&meetings);
     }
 

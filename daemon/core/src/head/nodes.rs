@@ -363,7 +363,7 @@ mod tests {
         let mut nodes = Nodes::new(info(0, "head", Some("10.0.0.1")));
         nodes.insert(info(1, "a", Some("10.0.0.2")), false);
         nodes.insert(info(2, "w", Some("")), false);
-        // To these nobody has connected back: their parent is on the same machine.
+        // No connection back to these was tried: their parent is on the same machine.
         for (node, machine) in [(3, "w"), (4, "a"), (5, "head"), (6, "")] {
             nodes.insert(info(node, machine, None), false);
         }

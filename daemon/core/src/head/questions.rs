@@ -25,7 +25,7 @@ pub(super) struct CallId {
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     steps: BTreeMap<(JobId, NodeId), OfStep>,
-    /// How much memory the kept answers use, by user, who is 0 in a DVM that serves one user.
+    /// How much memory the kept answers use, by uid; 0 in a DVM that serves one user.
     held_bytes: BTreeMap<u32, usize>,
 }
 

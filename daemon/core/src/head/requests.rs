@@ -143,7 +143,7 @@ impl Head {
             let why = format!("ranks of job {} enter a collective of which they are not members", call.job);
             return Err(Failure::new(BAD_PARAM, why));
         }
-        // Nobody waits if all members arrive with this call.
+        // No call waits if all members arrive with this one.
         let alone = members.values().map(RankSet::len).sum::<u64>() == ranks.len();
         for job in members.keys().filter(|_| !alone) {
             self.watch(*job, out);

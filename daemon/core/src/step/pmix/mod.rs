@@ -15,7 +15,7 @@
 //! - `pending`: what these modules pass each other.
 //!
 //! A request that others must complete keeps its [`To`] under a ticket, or in the list of the module that completes it. Nothing here
-//! outlives the step. Requests of clients that are gone are answered to nobody.
+//! outlives the step. Answers to clients that are gone are dropped.
 
 mod collectives;
 mod committed;
