@@ -10,11 +10,12 @@ use tonic::Streaming;
 
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
+use crate::input::Input;
 use crate::interrupts::{Interrupts, Step};
 use crate::output::{Broken, Output, Style};
 use crate::print::{self, say};
 use crate::selectors::Selector;
-use crate::{input, json, verdict, waits};
+use crate::{json, verdict, waits};
 
 /// How the user wants to see a job.
 #[derive(Debug, Clone, Default)]
@@ -162,7 +163,7 @@ impl Follow {
                 self.output.submitted(submitted.job);
                 self.watch(Vec::new());
                 if matches!(self.role, Role::Owner { forward_stdin: true, .. }) {
-                    input::forward(self.client.clone(), self.job);
+                    tokio::spawn(Input::begin().forward(self.client.clone(), self.job));
                 }
             }
             Body::Queued(queued) => {

@@ -40,6 +40,7 @@ pub(crate) struct Shell {
     is_saved: bool,
     next_job: JobId,
     logs: Arc<JobLogs>,
+    logged: HashMap<JobId, u64>,
     kept: KeptFile,
     steps: Steps,
     door: Door,
@@ -89,6 +90,7 @@ impl Shell {
             identity,
             is_saved: true,
             logs,
+            logged: HashMap::new(),
             kept,
             steps,
             door,
@@ -233,6 +235,9 @@ impl Shell {
             Effect::Log { job, event } => {
                 debug!(job, ?event, "job");
                 self.logs.append(job, *event);
+                let events = self.logged.entry(job).or_default();
+                *events += 1;
+                self.door.send(Event::Input(Input::LogWritten { log: job, events: *events, lost_bytes: 0 }));
             }
             Effect::DropLog(job) => self.logs.drop_log(job),
             Effect::Remember(memory) => {
@@ -270,10 +275,13 @@ impl Shell {
                     warn!(error = format!("{error:#}"), "cannot write which daemons are above this one");
                 }
             }
-            Effect::ForgetKept => self.kept.remove(),
+            // Only what a stopped DVM leaves: the jobs that have ended.
+            Effect::ForgetKept => drop(self.kept.rewrite(&self.core.kept())),
             Effect::Exit => {
                 self.over = true;
-                self.kept.remove();
+                if self.core.is_head() {
+                    let _ = self.kept.rewrite(&self.core.kept()); // after a failure, the file has more than is needed
+                }
             }
         }
     }

@@ -114,6 +114,7 @@ impl Dvm for Fake {
     type SubmitStream = Events;
     type AttachStream = Events;
     type LogsStream = ReceiverStream<Result<Record, Status>>;
+    type InputStream = ReceiverStream<Result<InputReply, Status>>;
     type JoinGroupStream = ReceiverStream<Result<JoinEvent, Status>>;
 
     async fn submit(&self, request: Request<JobSpec>) -> Result<Response<Events>, Status> {
@@ -132,17 +133,23 @@ impl Dvm for Fake {
         Ok(self.0.story())
     }
 
-    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Result<Response<InputReply>, Status> {
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Result<Response<Self::InputStream>, Status> {
         let mut chunks = request.into_inner();
-        let (mut job, mut data) = (0, Vec::new());
-        while let Some(chunk) = chunks.message().await? {
-            job = chunk.job;
-            data.extend_from_slice(&chunk.data);
-        }
-        let delivered_bytes = data.len() as u64;
-        self.0.tell(Asked::Input(job, data));
-        self.0.input_ended.send_replace(true);
-        Ok(Response::new(InputReply { delivered_bytes }))
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        let played = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let (mut job, mut data) = (0, Vec::new());
+            while let Ok(Some(chunk)) = chunks.message().await {
+                job = chunk.job;
+                assert_eq!(chunk.at, Some(data.len() as u64), "the input has no gaps");
+                data.extend_from_slice(&chunk.data);
+                let reply = InputReply { delivered_bytes: data.len() as u64, closed: false };
+                let _ = sender.send(Ok(reply)).await; // the client may be gone
+            }
+            played.tell(Asked::Input(job, data));
+            played.input_ended.send_replace(true);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     async fn logs(&self, request: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {

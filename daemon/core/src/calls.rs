@@ -44,8 +44,9 @@ pub enum Call {
     Cancel { job: JobId, grace_ms: Option<u64> },
     /// The client that a job was attached to has disconnected. [`Answer::Job`].
     ClientGone(JobId),
-    /// [`Answer::Stopped`] when there is room for more input, or when no rank reads input any more.
-    Stdin { job: JobId, data: Bytes, eof: bool },
+    /// [`Answer::Fed`] when there is room for more input, or when no rank reads input any more; at the end of input (`eof`) when all
+    /// readers have all of it. `at`: the number of its first byte; None: it follows what the head has.
+    Stdin { job: JobId, at: Option<u64>, data: Bytes, eof: bool },
     /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.
     ListNodes { load: bool },
     /// [`Answer::Waits`], after every node has answered or a deadline has passed; only those of this job and of jobs that it spawned.
@@ -178,6 +179,9 @@ pub enum Answer {
     Status(Box<wire::StatusReply>),
     /// The request is done and has no result.
     Stopped,
+    /// How many bytes of a job's standard input all its readers have, and whether no rank reads any more.
+    #[expect(missing_docs, reason = "described above")]
+    Fed { delivered: u64, closed: bool },
     /// One group.
     Group(Box<wire::GroupInfo>),
     /// All groups, by name.

@@ -61,13 +61,6 @@ pub enum Input {
     ReachedAt(IpAddr),
     /// Time has passed.
     Tick,
-    /// The log of this job has much that is not on the disk (`is_slow`), or no longer.
-    LogPace {
-        /// The job.
-        log: JobId,
-        /// Whether its steps must wait.
-        is_slow: bool,
-    },
 }
 
 /// An action that the core requests of the daemon's shell.

@@ -29,6 +29,21 @@ impl<T> Outbox<T> {
         Outbox { items: VecDeque::new(), next: 0, acked: 0, window_bytes }
     }
 
+    /// Returns an empty stream of which the bytes below `start` have been acknowledged.
+    pub fn beginning(window_bytes: u64, start: u64) -> Outbox<T> {
+        Outbox { items: VecDeque::new(), next: start, acked: start, window_bytes }
+    }
+
+    /// Returns the offset after the last byte that was pushed.
+    pub fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns the offset below which everything is acknowledged.
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
     /// Returns whether another item, of any size, may be pushed.
     pub fn is_open(&self) -> bool {
         self.next - self.acked < self.window_bytes
@@ -70,6 +85,11 @@ pub struct Inbox {
 }
 
 impl Inbox {
+    /// Returns the half of a stream of which so many bytes have arrived and can be acknowledged.
+    pub fn at(next: u64) -> Inbox {
+        Inbox { next, acked: next }
+    }
+
     /// Returns whether the `len` bytes at `offset` are new; if so, they count as received. Repeats, and bytes beyond a gap, are
     /// not new: after a reconnect the sender sends everything unacknowledged again, in order.
     pub fn accept(&mut self, offset: u64, len: u64) -> bool {
@@ -85,10 +105,17 @@ impl Inbox {
         self.next
     }
 
-    /// Returns the same and records that it is acknowledged.
-    pub fn ack(&mut self) -> u64 {
-        self.acked = self.next;
-        self.next
+    /// Records that the bytes below this offset are acknowledged. Returns false if more is acknowledged already.
+    pub fn ack_to(&mut self, offset: u64) -> bool {
+        let offset = offset.min(self.next);
+        let is_news = offset >= self.acked;
+        self.acked = self.acked.max(offset);
+        is_news
+    }
+
+    /// Returns the offset that was acknowledged last.
+    pub fn acked(&self) -> u64 {
+        self.acked
     }
 
     /// Returns how many bytes have arrived since the last acknowledgement.
@@ -115,7 +142,8 @@ mod tests {
         assert!(!inbox.accept(first, 5));
         assert!(inbox.accept(second, 5));
         assert_eq!(inbox.unacked(), 10);
-        outbox.ack(inbox.ack());
+        assert!(inbox.ack_to(10) && !inbox.ack_to(9));
+        outbox.ack(inbox.acked());
         assert_eq!(inbox.unacked(), 0);
         assert!(outbox.is_open() && outbox.is_drained());
     }
@@ -133,6 +161,6 @@ mod tests {
     fn nothing_beyond_a_gap_is_accepted() {
         let mut inbox = Inbox::default();
         assert!(!inbox.accept(7, 3));
-        assert_eq!(inbox.ack(), 0);
+        assert_eq!((inbox.received(), inbox.acked()), (0, 0));
     }
 }

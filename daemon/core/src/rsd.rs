@@ -40,12 +40,16 @@ impl Rsd {
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
         match input {
             Input::Call { req, caller, call } => self.on_call(now, req, caller, call, &mut from_node, &mut from_head),
-            Input::Kept { records, logs: _ } => {
+            Input::Kept { records, logs } => {
                 if let Some(head) = &mut self.head {
-                    head.on_kept(now, records, &mut from_head);
+                    head.on_kept(now, records, logs, &mut from_head);
                 }
             }
-            Input::LogWritten { .. } => {}
+            Input::LogWritten { log, events, lost_bytes } => {
+                if let Some(head) = &mut self.head {
+                    head.on_log_written(log, events, lost_bytes, &mut from_head);
+                }
+            }
             Input::Hello { link, hello, uid } => self.node.on_hello(now, link, hello, uid, &mut from_node),
             Input::Up { link, up } => self.node.on_up(now, link, up, &mut from_node),
             Input::LinkClosed { link } => self.node.on_link_closed(link, &mut from_node),
@@ -59,17 +63,15 @@ impl Rsd {
             Input::MemberGone { member } => self.node.on_member_gone(member, &mut from_node),
             Input::PortOpened { listen } => self.node.on_port_opened(listen, &mut from_node),
             Input::ReachedAt(ip) => self.node.on_reached_at(ip, &mut from_node),
-            Input::LogPace { log, is_slow } => {
-                if let Some(head) = &mut self.head {
-                    head.on_log_pace(log, is_slow, &mut from_head);
-                }
-            }
             Input::Tick => {}
         }
         self.settle(now, from_node, from_head, out);
         // A launch comes first, so that the job's log and answers are written while its ranks start.
         out[first..].sort_by_key(|effect| !matches!(effect, Effect::StartStep(_)));
         // What must survive a restart is written before any other effect of this input is performed.
+        if let Some(head) = &mut self.head {
+            head.note_logged(&out[first..]);
+        }
         if let Some(effect) = self.head.as_mut().and_then(Head::take_kept) {
             out.insert(first, effect);
         }

@@ -330,6 +330,12 @@ pub(crate) fn fewer_ranks(ranks: u32) -> String {
     format!("starting {ranks} ranks, the most acceptable ones that fit now")
 }
 
+/// Why a job waits that may fit when these many nodes have reconnected to a restarted head.
+pub(crate) fn nodes_return(nodes: usize) -> String {
+    let (nodes, have) = if nodes == 1 { ("1 node".to_owned(), "has") } else { (format!("{nodes} nodes"), "have") };
+    format!("{nodes} {have} not reconnected since the head was restarted")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -90,12 +90,6 @@ impl KeptFile {
     pub(crate) fn is_saved(&self) -> bool {
         self.file.is_some()
     }
-
-    /// Deletes the file, because a restart needs no records.
-    pub(crate) fn remove(&mut self) {
-        self.file = None;
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 fn encode(records: &[Kept]) -> Vec<u8> {
@@ -156,8 +150,6 @@ mod tests {
         next.append(&[gone("d")], || vec![gone("a"), gone("b"), gone("d")]);
         next.append(&[gone("e")], nothing);
         assert_eq!(read(&path), [gone("a"), gone("b"), gone("d"), gone("e")]);
-        next.remove();
-        assert_eq!(read(&path), []);
     }
 
     #[test]
@@ -175,7 +167,6 @@ mod tests {
             assert!(std::fs::metadata(&path).unwrap().len() <= SHORT_BYTES);
         }
         assert!((5..20).contains(&rewritten), "{rewritten}");
-        file.remove();
     }
 
     #[test]
@@ -195,7 +186,6 @@ mod tests {
         assert_eq!(read(&path).len(), 100, "nothing is lost");
         assert!((1..10).contains(&tried), "{tried}");
         std::fs::remove_dir_all(path.with_extension("new")).unwrap();
-        file.remove();
     }
 
     #[test]
@@ -207,6 +197,5 @@ mod tests {
         std::fs::remove_dir_all(&path).unwrap();
         file.append(&[gone("b")], || vec![gone("a"), gone("b")]);
         assert_eq!(read(&path), [gone("a"), gone("b")]);
-        file.remove();
     }
 }

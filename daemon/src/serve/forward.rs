@@ -102,6 +102,7 @@ impl Dvm for ForwardService {
     type SubmitStream = Events<JobEvent>;
     type AttachStream = Events<JobEvent>;
     type LogsStream = Events<Record>;
+    type InputStream = Events<InputReply>;
     type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
@@ -116,11 +117,11 @@ impl Dvm for ForwardService {
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
         follow!(self, logs, request)
     }
-    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
-        // If the client disconnects, the input ends there.
-        let (caller, _turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<Self::InputStream> {
+        // If the client disconnects without an end of its input, so does this daemon.
+        let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
         let chunks = request.into_inner().map_while(Result::ok);
-        self.alone().await?.input(Callers::stamped(caller, chunks)).await
+        boxed(self.alone().await?.input(Callers::stamped(caller, chunks)).await?, turn)
     }
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
         forward!(self, list_jobs, request)

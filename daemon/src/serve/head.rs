@@ -114,6 +114,39 @@ impl HeadService {
     }
 }
 
+/// Passes a client's input to its job, and tells the client how much of it has been delivered.
+async fn take_input(
+    door: &Door,
+    caller: Caller,
+    mut chunks: Streaming<InputChunk>,
+    client: &mpsc::Sender<Result<InputReply, Status>>,
+) -> Result<(), Status> {
+    let mut job = None;
+    let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input does not name a job");
+    loop {
+        let chunk = chunks.message().await?;
+        let eof = chunk.is_none();
+        let chunk = chunk.unwrap_or_default();
+        let job = *job.get_or_insert(chunk.job);
+        if job == 0 && eof {
+            return Err(none());
+        }
+        match door.call(caller, Call::Stdin { job, at: chunk.at, data: chunk.data, eof }).await {
+            Answer::Fed { delivered, closed } => {
+                let reply = InputReply { delivered_bytes: delivered, closed };
+                if client.send(Ok(reply)).await.is_err() || closed {
+                    return Ok(());
+                }
+            }
+            Answer::Refused(refused) => return Err(status_of(refused)),
+            other => return Err(unexpected(&other)),
+        }
+        if eof {
+            return Ok(());
+        }
+    }
+}
+
 /// The error that ends a client's stream before the job's end.
 fn output_lost(follower: &Follower) -> Option<Status> {
     follower.failure().map(|why| refusal(Code::DataLoss, exit::SYSTEM, why))
@@ -124,6 +157,7 @@ impl Dvm for HeadService {
     type SubmitStream = Events<JobEvent>;
     type AttachStream = Events<JobEvent>;
     type LogsStream = Events<Record>;
+    type InputStream = Events<InputReply>;
     type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
@@ -182,30 +216,16 @@ impl Dvm for HeadService {
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
-    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<Self::InputStream> {
         let caller = self.callers.of(&request)?;
-        let mut chunks = request.into_inner();
-        let mut job = None;
-        let mut delivered_bytes = 0;
-        let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input does not name a job");
-        loop {
-            let chunk = chunks.message().await?;
-            let eof = chunk.is_none();
-            let chunk = chunk.unwrap_or_default();
-            let job = *job.get_or_insert(chunk.job);
-            if job == 0 && eof {
-                return Err(none());
+        let (client, replies) = mpsc::channel(STREAM_QUEUE);
+        let door = self.door.clone();
+        tokio::spawn(async move {
+            if let Err(status) = take_input(&door, caller, request.into_inner(), &client).await {
+                let _ = client.send(Err(status)).await; // the client may be gone
             }
-            let bytes = chunk.data.len() as u64;
-            match self.door.call(caller, Call::Stdin { job, data: chunk.data, eof }).await {
-                Answer::Stopped => delivered_bytes += bytes,
-                Answer::Refused(refused) => return Err(status_of(refused)),
-                other => return Err(unexpected(&other)),
-            }
-            if eof {
-                return Ok(Response::new(InputReply { delivered_bytes }));
-            }
-        }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(replies))))
     }
 
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {

@@ -852,11 +852,18 @@ pub struct InputChunk {
     pub job: u64,
     #[prost(bytes = "bytes", tag = "2")]
     pub data: ::prost::bytes::Bytes,
+    /// The number of its first byte, from 0; absent: it follows what has arrived.
+    #[prost(uint64, optional, tag = "100")]
+    pub at: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InputReply {
+    /// How many bytes of the input all ranks that read it have.
     #[prost(uint64, tag = "1")]
     pub delivered_bytes: u64,
+    /// No rank reads any more.
+    #[prost(bool, tag = "100")]
+    pub closed: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogsRequest {
@@ -2942,7 +2949,7 @@ pub struct KeptToken {
 pub struct Kept {
     #[prost(
         oneof = "kept::What",
-        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22"
+        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104"
     )]
     pub what: ::core::option::Option<kept::What>,
 }
@@ -2987,6 +2994,20 @@ pub mod kept {
         Data(super::KeptData),
         #[prost(message, tag = "22")]
         DataGone(super::KeptDataGone),
+        /// The current state of a job that was submitted or spawned and has not ended.
+        #[prost(message, tag = "100")]
+        Job(super::KeptJob),
+        /// A job has ended, and its log is complete. What is kept for it alone is gone.
+        #[prost(message, tag = "101")]
+        Ended(super::JobInfo),
+        /// An ended job is no longer remembered.
+        #[prost(uint64, tag = "102")]
+        JobGone(u64),
+        /// A node has joined, or is described anew.
+        #[prost(message, tag = "103")]
+        NodeIn(super::NodeInfo),
+        #[prost(uint32, tag = "104")]
+        NodeOut(u32),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3025,6 +3046,146 @@ pub struct KeptKill {
     pub grace_ms: u64,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<RankExit>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptJob {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(message, optional, tag = "2")]
+    pub owner: ::core::option::Option<User>,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "4")]
+    pub grace_ms: u64,
+    #[prost(uint64, tag = "5")]
+    pub submitted_ms: u64,
+    #[prost(message, optional, tag = "9")]
+    pub spawned: ::core::option::Option<KeptSpawned>,
+    #[prost(oneof = "kept_job::State", tags = "6, 7, 8")]
+    pub state: ::core::option::Option<kept_job::State>,
+}
+/// Nested message and enum types in `KeptJob`.
+pub mod kept_job {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum State {
+        #[prost(message, tag = "6")]
+        Queued(super::KeptQueued),
+        #[prost(message, tag = "7")]
+        Launched(super::KeptLaunch),
+        /// Its own ranks have ended; jobs that they spawned have not.
+        #[prost(message, tag = "8")]
+        Outlived(super::KeptOutlived),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptQueued {
+    #[prost(message, optional, tag = "1")]
+    pub spec: ::core::option::Option<JobSpec>,
+    /// As in LaunchBody.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub secret: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "3")]
+    pub preput: ::prost::alloc::vec::Vec<Kv>,
+    /// Why it is queued.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptLaunch {
+    #[prost(message, optional, tag = "1")]
+    pub launch: ::core::option::Option<Launch>,
+    #[prost(uint64, tag = "2")]
+    pub started_ms: u64,
+    /// The slots that it holds: slots\[i\] on nodes\[i\].
+    #[prost(uint32, repeated, tag = "3")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+    /// Whether its ranks' threads are theirs alone.
+    #[prost(bool, tag = "5")]
+    pub exclusive: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptOutlived {
+    #[prost(message, optional, tag = "1")]
+    pub launched: ::core::option::Option<KeptLaunch>,
+    /// As it was when its last rank ended.
+    #[prost(message, optional, tag = "2")]
+    pub info: ::core::option::Option<JobInfo>,
+    /// How it will end if it was being killed: failed, cancelled or timed out.
+    #[prost(enumeration = "JobState", tag = "3")]
+    pub why: i32,
+}
+/// Of a job that a rank has spawned.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptSpawned {
+    #[prost(uint64, tag = "1")]
+    pub parent: u64,
+    #[prost(string, tag = "2")]
+    pub parent_namespace: ::prost::alloc::string::String,
+    /// The first job of the family.
+    #[prost(uint64, tag = "3")]
+    pub root: u64,
+    /// Whether its failure does not end the family.
+    #[prost(bool, tag = "4")]
+    pub apart: bool,
+    /// The call that spawned it: the caller's node and rank, and the number of its step's call.
+    #[prost(uint32, tag = "5")]
+    pub node: u32,
+    #[prost(uint64, tag = "6")]
+    pub call: u64,
+    #[prost(uint32, tag = "7")]
+    pub rank: u32,
+    /// How many ranks of each program were started.
+    #[prost(uint32, repeated, tag = "8")]
+    pub started: ::prost::alloc::vec::Vec<u32>,
+    #[prost(enumeration = "kept_spawned::Birth", tag = "9")]
+    pub birth: i32,
+}
+/// Nested message and enum types in `KeptSpawned`.
+pub mod kept_spawned {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Birth {
+        /// The caller waits for an answer.
+        Awaited = 0,
+        /// It was told that the job runs.
+        Confirmed = 1,
+        /// It was told that the job failed.
+        Refused = 2,
+    }
+    impl Birth {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Awaited => "BIRTH_AWAITED",
+                Self::Confirmed => "BIRTH_CONFIRMED",
+                Self::Refused => "BIRTH_REFUSED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "BIRTH_AWAITED" => Some(Self::Awaited),
+                "BIRTH_CONFIRMED" => Some(Self::Confirmed),
+                "BIRTH_REFUSED" => Some(Self::Refused),
+                _ => None,
+            }
+        }
+    }
 }
 /// A value of `rsctl kv`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -143,11 +143,15 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Attach"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Sends standard input to a job, which the first message names. Answered when all of it is delivered or no rank reads any more.
+        /// Sends standard input to a job, which the first message names. Every message is answered when there is room for the next one, and the
+        /// end of the input when all of it is delivered. A client keeps what is not delivered, and sends it again after a lost connection.
         pub async fn input(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = crate::v1::InputChunk>,
-        ) -> std::result::Result<tonic::Response<crate::v1::InputReply>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<crate::v1::InputReply>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
@@ -160,7 +164,7 @@ pub mod dvm_client {
             let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/Input");
             let mut req = request.into_streaming_request();
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Input"));
-            self.inner.client_streaming(req, path, codec).await
+            self.inner.streaming(req, path, codec).await
         }
         /// Streams the output of a job.
         pub async fn logs(
@@ -657,11 +661,18 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::JobSelector>,
         ) -> std::result::Result<tonic::Response<Self::AttachStream>, tonic::Status>;
-        /// Sends standard input to a job, which the first message names. Answered when all of it is delivered or no rank reads any more.
+        /// Server streaming response type for the Input method.
+        type InputStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::v1::InputReply, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Sends standard input to a job, which the first message names. Every message is answered when there is room for the next one, and the
+        /// end of the input when all of it is delivered. A client keeps what is not delivered, and sends it again after a lost connection.
         async fn input(
             &self,
             request: tonic::Request<tonic::Streaming<crate::v1::InputChunk>>,
-        ) -> std::result::Result<tonic::Response<crate::v1::InputReply>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<Self::InputStream>, tonic::Status>;
         /// Server streaming response type for the Logs method.
         type LogsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<crate::v1::Record, tonic::Status>,
@@ -1011,13 +1022,12 @@ pub mod dvm_server {
                 "/rsd.v1.Dvm/Input" => {
                     #[allow(non_camel_case_types)]
                     struct InputSvc<T: Dvm>(pub Arc<T>);
-                    impl<
-                        T: Dvm,
-                    > tonic::server::ClientStreamingService<crate::v1::InputChunk>
+                    impl<T: Dvm> tonic::server::StreamingService<crate::v1::InputChunk>
                     for InputSvc<T> {
                         type Response = crate::v1::InputReply;
+                        type ResponseStream = T::InputStream;
                         type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
+                            tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
@@ -1050,7 +1060,7 @@ pub mod dvm_server {
                                 max_decoding_message_size,
                                 max_encoding_message_size,
                             );
-                        let res = grpc.client_streaming(method, req).await;
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -41,7 +41,7 @@ impl Head {
                 let answer = self.on_plan(&request).unwrap_or_else(Answer::Refused);
                 out.answer(req, answer);
             }
-            Call::Stdin { job, data, eof } => self.on_stdin_chunk(req, caller, job, data, eof, out),
+            Call::Stdin { job, at, data, eof } => self.on_stdin_chunk(req, caller, job, (at, data, eof), out),
             Call::ListJobs { all } => {
                 out.answer(req, Answer::Jobs(self.infos(caller, all)));
             }
@@ -180,17 +180,21 @@ impl Head {
         req: ReqId,
         caller: Caller,
         job: JobId,
-        data: Bytes,
-        eof: bool,
+        (at, data, eof): (Option<u64>, Bytes, bool),
         out: &mut Outputs<Order>,
     ) {
         let Some(id) = self.find(caller, job) else { return out.refuse(req, no_such_job(job)) };
         let Some(found) = self.jobs.get_mut(id) else { return };
         if matches!(found.life(), Life::Outlived { .. } | Life::Ended(_)) {
-            return out.answer(req, Answer::Stopped);
+            return out.answer(req, Answer::Fed { delivered: 0, closed: true });
         }
-        let (stdin, replaced) = found.stdin.push(id, req, data, eof);
-        replaced.into_iter().for_each(|before| out.answer(before, Answer::Stopped));
+        let (stdin, replaced) = match found.stdin.push(id, req, at, data, eof) {
+            Ok(taken) => taken,
+            Err(why) => return out.refuse(req, Refused::new(exit::USAGE, format!("job {id}: {why}"))),
+        };
+        if let Some(before) = replaced {
+            out.refuse(before, Refused::new(exit::USAGE, format!("another client sends input to job {id}")));
+        }
         stdin.into_iter().for_each(|stdin| out.order(down::Body::Stdin(stdin)));
         self.settle_stdin(id, out);
     }

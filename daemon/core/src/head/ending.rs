@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, rank_exit};
 
+use super::job::Job;
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
 use super::{Due, Head};
@@ -133,7 +134,9 @@ impl Head {
         if let Some(kept) = job.kept_kill() {
             self.keep(kept::What::Kill(kept));
         }
-        out.log(now, id, job_event::Body::Killing(job_event::Killing { reason, grace_ms }));
+        if self.jobs.get_mut(id).is_some_and(Job::logs_killing) {
+            out.log(now, id, job_event::Body::Killing(job_event::Killing { reason, grace_ms }));
+        }
         out.order(down::Body::Kill(kill));
         self.kill_spawned(now, id, grace_ms, out);
     }
@@ -150,7 +153,10 @@ impl Head {
             self.answer_spawn(now, id, began, out);
             self.ranks_ended(now, id, out);
         }
-        out.order(down::Body::Release(wire::Release { job: id }));
+        // Until a job's end is recorded, its steps keep what they know of it.
+        if self.jobs.get(id).is_none_or(|job| !job.is_over() || job.end_is_kept) {
+            out.order(down::Body::Release(wire::Release { job: id }));
+        }
     }
 
     /// Handles that all ranks of a job have ended: frees its slots, and ends the job unless jobs of its family are still running.
@@ -165,7 +171,10 @@ impl Head {
         self.requests_are_over(id, out);
         self.end_epoch(id);
         match family_lives {
-            true => self.settle_stdin(id, out),
+            true => {
+                self.keep_job(id);
+                self.settle_stdin(id, out);
+            }
             false => self.conclude(now, id, out),
         }
     }
@@ -180,11 +189,15 @@ impl Head {
         self.values.job_is_over(id, &mut answers);
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_stdin(id, out);
-        for old in self.jobs.retire(id, self.tuning.jobs_kept) {
-            self.slow_logs.remove(&old);
+        self.jobs.retire(id);
+        self.end_in_family(now, id, out);
+        let jobs_kept = self.tuning.jobs_kept;
+        for old in self.jobs.excess(id, jobs_kept) {
+            self.end_is_written(old, out);
+            self.jobs.forget(old);
+            self.keep(kept::What::JobGone(old));
             out.push(Effect::DropLog(old));
         }
-        self.end_in_family(now, id, out);
     }
 
     /// Ends a family's root after the last other job of the family has ended.
@@ -215,8 +228,6 @@ impl Head {
             },
         };
         let realm = self.realm(job.owner_uid());
-        if self.lobbies.of(realm).over(id, state, cause) {
-            self.keep(kept::What::EpochOver(id));
-        }
+        self.lobbies.of(realm).over(id, state, cause);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rsd_proto::v1::{RankExit, rank_exit::How};
+use rsd_proto::v1::{JobInfo, RankExit, rank_exit::How};
 
 use crate::calls::exit;
 use crate::{JobId, NodeId, Now, sentences};
@@ -52,6 +52,12 @@ impl Ends {
         // The last lines of stderr are shown for the first failure only; the output itself is in the job's log.
         self.exits.insert(exit.rank, RankExit { stderr_tail: Bytes::new(), ..exit.clone() });
         true
+    }
+
+    /// Restores what is known of a job that has ended.
+    pub(super) fn restore(info: &JobInfo) -> Ends {
+        let exits = info.exits.iter().map(|exit| (exit.rank, exit.clone())).collect();
+        Ends { exits, cause: info.cause.clone(), caused_at_us: i128::MIN, unheard: Vec::new() }
     }
 
     /// Takes in a failure of a job that this job spawned; it may be the first failure.

@@ -82,8 +82,9 @@ impl Head {
         let pending = Pending { spec, wanted, secret, preput, reason: String::new() };
         let mut job = self.new_job(now, id, owner, pending, &name);
         let started = placement.app_sizes.clone();
-        let birth = Birth::Awaited(Asked { node: call.node, call: call.call, rank: call.rank, started });
-        job.spawned = Some(Spawned { parent: call.job, parent_namespace, root, birth, apart: call.apart });
+        let asked = Asked { node: call.node, call: call.call, rank: call.rank, started };
+        let (parent, apart) = (call.job, call.apart);
+        job.spawned = Some(Spawned { parent, parent_namespace, root, birth: Birth::Awaited, apart, asked });
         out.log(now, id, job.submitted());
         self.jobs.insert(job);
         self.start_job(now, id, placement, out);
@@ -121,11 +122,13 @@ impl Head {
     pub(super) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let namespace = job.namespace.clone();
-        let Some(Spawned { parent, birth, .. }) = &mut job.spawned else { return };
-        let after = if began.is_ok() { Birth::Confirmed } else { Birth::Refused };
-        let Birth::Awaited(Asked { node, call, rank, started }) = birth else { return };
-        let (parent, node, call, rank, started) = (*parent, *node, *call, *rank, std::mem::take(started));
-        *birth = after;
+        let Some(Spawned { parent, birth, asked, .. }) = &mut job.spawned else { return };
+        if *birth != Birth::Awaited {
+            return;
+        }
+        *birth = if began.is_ok() { Birth::Confirmed } else { Birth::Refused };
+        let (parent, Asked { node, call, rank, started }) = (*parent, asked.clone());
+        self.keep_job(id);
         let result = wire::SpawnResult { job: parent, node, call, ..Default::default() };
         match began {
             Ok(()) => self.send_spawn_result(wire::SpawnResult { namespace, started, ..result }, out),

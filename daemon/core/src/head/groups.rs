@@ -14,7 +14,7 @@ use super::life::Pending;
 use super::lobby::{Complete, Due, refusal};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Caller, GroupCall, Refused, exit};
-use crate::contract::namespace;
+use crate::contract::{Logged, namespace};
 use crate::place::policy::Policy;
 use crate::place::{self, Placement};
 use crate::taskmap::{TaskMap, TaskMapBuilder};
@@ -168,7 +168,7 @@ impl Head {
         }
     }
 
-    /// Starts the job of an epoch. `launched` is its launch if it was running before a restart.
+    /// Starts the job of an epoch. `past`: its launch, and what its log has, if it ran before the head was started.
     #[expect(clippy::too_many_arguments, reason = "called for new epochs and for those of before a restart")]
     pub(super) fn start_epoch(
         &mut self,
@@ -177,7 +177,7 @@ impl Head {
         owner: Option<wire::User>,
         epoch: GroupEpoch,
         map: TaskMap,
-        launched: Option<wire::Launch>,
+        past: Option<(wire::Launch, Option<&Logged>)>,
         out: &mut Outputs<Order>,
     ) {
         let command = match epoch.name.is_empty() {
@@ -192,7 +192,7 @@ impl Head {
         let mut job = self.new_job(now, id, owner, Pending { spec, wanted, secret, preput, reason }, &[]);
         job.namespace = epoch.namespace.clone();
         job.joined = true;
-        out.log(now, id, job.submitted());
+        let submitted = job.submitted();
 
         let universe_size = self.nodes.slots().max(map.size());
         let placement = Placement {
@@ -213,14 +213,19 @@ impl Head {
         };
         let Some((mut launch, placed)) = job.start(now, placement, around) else { return };
         launch.group = epoch.encode_to_vec().into();
-        let launch = launched.unwrap_or(launch);
+        let mut news = vec![submitted, placed];
+        if let Some((launched, logged)) = past {
+            launch = launched;
+            news = job.missing_events(logged);
+            job.recall(now, logged);
+        }
         if let Some(active) = job.active_mut() {
             active.launch = launch.clone();
             active.members = epoch.members.into_iter().map(|member| member.token).collect();
         }
         self.jobs.insert(job);
         self.has_started(id);
-        out.log(now, id, placed);
+        news.into_iter().for_each(|body| out.log(now, id, body));
         out.order(down::Body::Launch(launch));
     }
 }

@@ -1,5 +1,7 @@
 //! A job as the head keeps it: its specification, its nodes and the exits of its ranks. Its state is in [`Life`].
 
+pub(super) mod kept;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
 use super::ends::Ends;
-use super::life::{Active, Event, Life, Pending};
+use super::life::{Active, Event, Held, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
 use crate::between::Loss;
@@ -64,6 +66,15 @@ pub(super) struct Job {
     pub(super) spawned: Option<Spawned>,
     /// How many refused spawns its log reports.
     pub(super) refusals: usize,
+    /// The notices that its log had when the head started, and whether it had a kill.
+    told: kept::Told,
+    told_killing: bool,
+    /// How many bytes of its output are in no log.
+    pub(super) lost_output_bytes: u64,
+    /// Whether its end is recorded.
+    pub(super) end_is_kept: bool,
+    /// As it was when it ended under an earlier head.
+    past: Option<Box<JobInfo>>,
 }
 
 /// The parameters of a job's start, apart from its placement.
@@ -113,6 +124,11 @@ impl Job {
             joined: false,
             spawned: None,
             refusals: 0,
+            told: kept::Told::new(),
+            told_killing: false,
+            lost_output_bytes: 0,
+            end_is_kept: false,
+            past: None,
         }
     }
 
@@ -126,6 +142,10 @@ impl Job {
     }
 
     // --- its state ---
+
+    pub(super) fn node_names(&self) -> &[String] {
+        &self.node_names
+    }
 
     pub(super) fn life(&self) -> &Life {
         &self.life
@@ -151,6 +171,16 @@ impl Job {
             Life::Queued(pending) => Some(pending),
             Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => None,
         }
+    }
+
+    /// Returns the resources that a launched job holds.
+    pub(super) fn held(&self) -> Option<(&Held, &[wire::NodeBinding], &[wire::BindingRun])> {
+        Some((&self.life.active()?.held, &self.bindings, &self.binding_runs))
+    }
+
+    /// Returns whether a kill must be logged: not, if the log had it when the head started.
+    pub(super) fn logs_killing(&mut self) -> bool {
+        !std::mem::take(&mut self.told_killing)
     }
 
     pub(super) fn active_mut(&mut self) -> Option<&mut Active> {
@@ -203,7 +233,7 @@ impl Job {
         let (secret, preput) = (std::mem::take(&mut pending.secret), std::mem::take(&mut pending.preput));
         let bindings_required = plan::is_binding_required(&pending.wanted.policy);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
-        let Placement { map, app_sizes, .. } = placement;
+        let Placement { map, app_sizes, used, exclusive, .. } = placement;
         let Surroundings { node_names, universe_size, node_addresses, dial_out } = around;
         let universe_size = spec.universe_size.unwrap_or(universe_size);
         // A step listens at an address only.
@@ -238,7 +268,9 @@ impl Job {
         (self.app_sizes, self.universe_size) = (body.app_sizes, body.universe_size);
         let output = map.nodes().iter().map(|node| (*node, Inbox::default())).collect();
         (self.map, self.node_names) = (map, node_names);
-        let active = Box::new(Active { launch: launch.clone(), output, members: Vec::new() });
+        let held = Held { slots: used, exclusive };
+        let (members, logged) = (Vec::new(), BTreeMap::new());
+        let active = Box::new(Active { launch: launch.clone(), output, logged, members, held });
         self.apply(Event::Launched { active, until });
         Some((launch, job_event::Body::Placed(placed)))
     }
@@ -249,7 +281,8 @@ impl Job {
         sentences::cut(&mut notice.text, SHOWN_BYTES);
         let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
         let news = fits && self.noticed.insert((notice.node, notice.text.clone()));
-        news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
+        let text = format!("{}: {}", self.node_name(notice.node), notice.text);
+        (news && !self.told.contains(&text)).then_some(text)
     }
 
     /// Takes in the exit of a rank; `is_away` returns whether a node is unreachable. Returns true if the exit is new.
@@ -331,6 +364,9 @@ impl Job {
     // --- what clients see ---
 
     pub(super) fn info(&self) -> JobInfo {
+        if let Some(past) = &self.past {
+            return JobInfo { bindings: Vec::new(), binding_runs: Vec::new(), ..JobInfo::clone(past) };
+        }
         let queued_reason = match &self.life {
             Life::Queued(pending) => pending.reason.clone(),
             Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => String::new(),
@@ -374,7 +410,10 @@ impl Job {
 
     /// Returns all information, including what is too large for lists and logs.
     pub(super) fn info_in_full(&self) -> JobInfo {
-        JobInfo { bindings: self.bindings.clone(), binding_runs: self.binding_runs.clone(), ..self.info() }
+        match &self.past {
+            Some(past) => JobInfo::clone(past),
+            None => JobInfo { bindings: self.bindings.clone(), binding_runs: self.binding_runs.clone(), ..self.info() },
+        }
     }
 
     /// Returns the record of a running epoch.
@@ -383,13 +422,12 @@ impl Job {
         Some(wire::KeptEpoch { launch: Some(launch), submitted_ms: self.submitted_ms })
     }
 
-    /// Returns the record of an epoch that is being killed.
+    /// Returns the record of a job that is being killed.
     pub(super) fn kept_kill(&self) -> Option<wire::KeptKill> {
-        let Life::Ending { why, kill, active, .. } = &self.life else { return None };
+        let Life::Ending { why, kill, .. } = &self.life else { return None };
         let (state, cause) = (JobState::from(*why), self.cause().cloned());
         let (reason, grace_ms) = (kill.reason.clone(), kill.grace_ms);
-        let kept = wire::KeptKill { job: self.id, state: state.into(), reason, grace_ms, cause };
-        (!active.members.is_empty()).then_some(kept)
+        Some(wire::KeptKill { job: self.id, state: state.into(), reason, grace_ms, cause })
     }
 
     /// Returns the node's name, for messages.

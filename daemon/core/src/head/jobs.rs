@@ -43,6 +43,14 @@ impl Jobs {
         self.all.insert(job.id, job);
     }
 
+    /// Adds a job that ended before the head was started.
+    pub(super) fn insert_ended(&mut self, job: Job) {
+        let of_user = self.of_user.entry(job.owner_uid()).or_default();
+        of_user.all.insert(job.id);
+        of_user.ended.push_back(job.id);
+        self.all.insert(job.id, job);
+    }
+
     pub(super) fn get(&self, job: JobId) -> Option<&Job> {
         self.all.get(&job)
     }
@@ -123,8 +131,8 @@ impl Jobs {
         self.families.contains_key(&root)
     }
 
-    /// Records that a job has ended: it is remembered until `keep` later jobs of its user have ended. Returns the jobs that are forgotten now.
-    pub(super) fn retire(&mut self, id: JobId, keep: usize) -> Vec<JobId> {
+    /// Records that a job has ended.
+    pub(super) fn retire(&mut self, id: JobId) {
         let was_alive = self.alive.remove(&id);
         let root = self.all.get(&id).and_then(|job| job.spawned.as_ref()).map(|spawned| spawned.root);
         if let Some(root) = root
@@ -142,16 +150,26 @@ impl Jobs {
             of_user.spec_bytes -= bytes;
         }
         of_user.ended.push_back(id);
+    }
+
+    /// Returns the oldest ended jobs of this job's user that are beyond the last `keep`.
+    pub(super) fn excess(&self, id: JobId, keep: usize) -> Vec<JobId> {
+        let uid = self.all.get(&id).map_or(0, Job::owner_uid);
+        let Some(of_user) = self.of_user.get(&uid) else { return Vec::new() };
         let excess = of_user.ended.len().saturating_sub(keep);
-        let forgotten: Vec<JobId> = of_user.ended.drain(..excess).collect();
-        for old in &forgotten {
-            of_user.all.remove(old);
-            self.all.remove(old);
-        }
+        of_user.ended.iter().take(excess).copied().collect()
+    }
+
+    /// Forgets a job that has ended.
+    pub(super) fn forget(&mut self, id: JobId) {
+        let Some(job) = self.all.remove(&id) else { return };
+        let uid = job.owner_uid();
+        let Some(of_user) = self.of_user.get_mut(&uid) else { return };
+        of_user.ended.retain(|ended| *ended != id);
+        of_user.all.remove(&id);
         if of_user.all.is_empty() {
             self.of_user.remove(&uid);
         }
-        forgotten
     }
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {

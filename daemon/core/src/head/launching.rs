@@ -52,6 +52,7 @@ impl Head {
             Ok(placement) if may_start => (Some(placement), String::new()),
             Ok(_) => (None, "earlier jobs are waiting".to_owned()),
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
+            Err(_) if !self.returning.is_empty() => (None, self.awaits_nodes()),
             Err(refusal) => return Err(never(refusal)),
         };
         if let Some(missing) = placement.as_ref().and_then(|placement| stdin::reader_missing(&spec, &placement.map)) {
@@ -68,6 +69,7 @@ impl Head {
             Some(placement) => self.start_job(now, id, placement, out),
             None => {
                 self.queue.push(id, may_pass);
+                self.keep_job(id);
                 out.log(now, id, job_event::Body::Queued(job_event::Queued { reason }));
             }
         }
@@ -122,9 +124,15 @@ impl Head {
                     pending.reason = waiting(&refusal);
                     blocked = true;
                 }
+                Err(_) if !self.returning.is_empty() => blocked = true,
                 Err(refusal) => self.fail_unplaced(now, id, refusal.to_string(), out),
             }
         }
+    }
+
+    /// Returns why a job waits that may fit when the nodes have reconnected that an earlier head knew.
+    fn awaits_nodes(&self) -> String {
+        sentences::nodes_return(self.returning.len())
     }
 
     pub(super) fn start_job(&mut self, now: Now, id: JobId, placement: Placement, out: &mut Outputs<Order>) {
@@ -144,6 +152,7 @@ impl Head {
         let notices = placement.notices.clone();
         let Some((launch, placed)) = job.start(now, placement, around) else { return self.ledger.free(id) };
         job.stdin.set_readers(readers);
+        self.keep_job(id);
         self.has_started(id);
         out.log(now, id, placed);
         notices.into_iter().chain(reach).for_each(|text| out.log(now, id, job_event::Body::Notice(text)));

@@ -3,9 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use rsd_proto::v1 as wire;
+
+use super::life::Held;
 use crate::place::cpuset::CpuSet;
 use crate::place::{Placement, RankBinding};
-use crate::{JobId, NodeId};
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, plan};
+
+/// More hardware threads than a machine has.
+const THREADS_MAX: u32 = 1 << 16;
 
 /// The resources held by all jobs whose ranks may be running.
 #[derive(Debug, Default)]
@@ -26,10 +33,6 @@ struct Own {
 impl Ledger {
     /// Records a job's placement. GPUs are always exclusive, threads only where the placement says so.
     pub(super) fn hold(&mut self, job: JobId, placement: &Placement) {
-        for (node, ranks) in &placement.used {
-            *self.in_use.entry(*node).or_insert(0) += ranks;
-            self.total += ranks;
-        }
         let threads = |ranks: &[RankBinding]| match placement.exclusive {
             true => ranks.iter().fold(CpuSet::EMPTY, |all, rank| all.or(&rank.threads)),
             false => CpuSet::EMPTY,
@@ -38,15 +41,44 @@ impl Ledger {
             threads: threads(ranks),
             gpus: ranks.iter().flat_map(|rank| rank.gpus.iter().copied()).collect(),
         };
-        let own: Vec<Arc<Own>> = placement.bindings.iter().map(|ranks| Arc::new(own(ranks))).collect();
-        let runs = placement.binding_runs.iter().flat_map(|(nodes, binding)| (0..*nodes).map(|_| *binding as usize));
-        for (node, at) in placement.map.nodes().iter().zip(runs) {
+        let own = placement.bindings.iter().map(|ranks| Arc::new(own(ranks))).collect();
+        self.put(job, &placement.map, &placement.used, own, &placement.binding_runs);
+    }
+
+    /// Records what a job holds that ran before the head was started.
+    pub(super) fn restore(
+        &mut self,
+        job: JobId,
+        map: &TaskMap,
+        (held, bindings, runs): (&Held, &[wire::NodeBinding], &[wire::BindingRun]),
+    ) {
+        let threads = |ranks: &[wire::RankBinding]| match held.exclusive {
+            true => ranks.iter().fold(CpuSet::EMPTY, |all, rank| all.or(&plan::cpu_set(&rank.threads, THREADS_MAX))),
+            false => CpuSet::EMPTY,
+        };
+        let own = |ranks: &[wire::RankBinding]| Own {
+            threads: threads(ranks),
+            gpus: ranks.iter().flat_map(|rank| rank.gpus.iter().copied()).collect(),
+        };
+        let own = bindings.iter().map(|node| Arc::new(own(&node.ranks))).collect();
+        let runs: Vec<(u32, u32)> = runs.iter().map(|run| (run.nodes, run.binding)).collect();
+        self.put(job, map, &held.slots, own, &runs);
+    }
+
+    /// Records what a job holds. `runs`: how many of its nodes in turn have which of `own`.
+    fn put(&mut self, job: JobId, map: &TaskMap, used: &[(NodeId, u32)], own: Vec<Arc<Own>>, runs: &[(u32, u32)]) {
+        for (node, ranks) in used {
+            *self.in_use.entry(*node).or_insert(0) += ranks;
+            self.total += ranks;
+        }
+        let runs = runs.iter().flat_map(|(nodes, binding)| (0..*nodes).map(|_| *binding as usize));
+        for (node, at) in map.nodes().iter().zip(runs) {
             if let Some(own) = own.get(at).filter(|own| !(own.threads.is_empty() && own.gpus.is_empty())) {
                 self.own.entry(*node).or_default().insert(job, Arc::clone(own));
             }
         }
-        let mut nodes: BTreeMap<NodeId, u32> = placement.map.nodes().iter().map(|node| (*node, 0)).collect();
-        placement.used.iter().for_each(|(node, ranks)| *nodes.entry(*node).or_insert(0) += ranks);
+        let mut nodes: BTreeMap<NodeId, u32> = map.nodes().iter().map(|node| (*node, 0)).collect();
+        used.iter().for_each(|(node, ranks)| *nodes.entry(*node).or_insert(0) += ranks);
         self.jobs.insert(job, nodes.into_iter().collect());
     }
 

@@ -30,7 +30,7 @@ pub(super) enum Life {
     /// The ranks have been ordered to end. Nodes that have not reported by `until` are given up.
     Ending { active: Box<Active>, why: Why, until: Duration, kill: wire::Kill },
     /// The job's own ranks have ended; jobs that they spawned have not. `until`: the job's time limit.
-    Outlived { why: Option<Why>, until: Option<Duration> },
+    Outlived { why: Option<Why>, until: Option<Duration>, active: Box<Active> },
     /// The job has ended.
     Ended(JobState),
 }
@@ -56,8 +56,20 @@ pub(super) struct Active {
     pub(super) launch: wire::Launch,
     /// How much output of each node has arrived.
     pub(super) output: BTreeMap<NodeId, Inbox>,
+    /// How much output of each node is in the file of the job's own log, and in that of its family's root.
+    pub(super) logged: BTreeMap<NodeId, [u64; 2]>,
     /// For an epoch: the members' tokens, by rank.
     pub(super) members: Vec<String>,
+    pub(super) held: Held,
+}
+
+/// The resources that a job holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// How many slots of which nodes.
+    pub(super) slots: Vec<(NodeId, u32)>,
+    /// Whether the threads of its ranks are theirs alone. GPUs always are.
+    pub(super) exclusive: bool,
 }
 
 /// Why a job is being ended early.
@@ -95,8 +107,8 @@ impl Life {
             (Life::Running { active, .. }, Event::Killed { why, until, kill }) => {
                 Ok(Life::Ending { active, why, until, kill })
             }
-            (Life::Running { until, .. }, Event::RanksEnded { family_lives: true, .. }) => {
-                Ok(Life::Outlived { why: None, until })
+            (Life::Running { until, active }, Event::RanksEnded { family_lives: true, .. }) => {
+                Ok(Life::Outlived { why: None, until, active })
             }
             (Life::Running { .. }, Event::RanksEnded { family_lives: false, failed }) => {
                 Ok(Life::Ended(verdict(None, failed)))
@@ -110,8 +122,8 @@ impl Life {
             (Life::Ending { active, why, until: before, .. }, Event::Killed { until, kill, .. }) if until < before => {
                 Ok(Life::Ending { active, why, until, kill })
             }
-            (Life::Ending { why, .. }, Event::RanksEnded { family_lives: true, .. }) => {
-                Ok(Life::Outlived { why: Some(why), until: None })
+            (Life::Ending { why, active, .. }, Event::RanksEnded { family_lives: true, .. }) => {
+                Ok(Life::Outlived { why: Some(why), until: None, active })
             }
             (Life::Ending { why, .. }, Event::RanksEnded { family_lives: false, failed }) => {
                 Ok(Life::Ended(verdict(Some(why), failed)))
@@ -122,8 +134,8 @@ impl Life {
             ) => Err(ending),
 
             // The spawned jobs may not have received the new deadline yet.
-            (Life::Outlived { why: before, .. }, Event::Killed { why, .. }) => {
-                Ok(Life::Outlived { why: before.or(Some(why)), until: None })
+            (Life::Outlived { why: before, active, .. }, Event::Killed { why, .. }) => {
+                Ok(Life::Outlived { why: before.or(Some(why)), until: None, active })
             }
             (Life::Outlived { why, .. }, Event::FamilyEnded { failed }) => Ok(Life::Ended(verdict(why, failed))),
             (
@@ -177,6 +189,18 @@ impl Life {
     }
 }
 
+impl Why {
+    /// Returns the reason that this final state shows.
+    pub(super) fn of(state: JobState) -> Option<Why> {
+        match state {
+            JobState::Failed => Some(Why::Failed),
+            JobState::Cancelled => Some(Why::Cancelled),
+            JobState::TimedOut => Some(Why::TimedOut),
+            JobState::Unknown | JobState::Queued | JobState::Running | JobState::Ending | JobState::Done => None,
+        }
+    }
+}
+
 impl From<Why> for JobState {
     fn from(why: Why) -> JobState {
         match why {
@@ -204,7 +228,9 @@ mod tests {
     const LATER: Duration = Duration::from_secs(9);
 
     fn active() -> Box<Active> {
-        Box::new(Active { launch: wire::Launch::default(), output: BTreeMap::new(), members: Vec::new() })
+        let held = Held::default();
+        let (launch, output, logged) = (wire::Launch::default(), BTreeMap::new(), BTreeMap::new());
+        Box::new(Active { launch, output, logged, members: Vec::new(), held })
     }
 
     fn killed(why: Why, until: Duration) -> Event {
@@ -231,14 +257,15 @@ mod tests {
     #[test]
     fn the_first_reason_to_end_decides_the_verdict() {
         let ended = |why, failed| {
-            let outlived = Life::Outlived { why, until: Some(LATER) };
+            let outlived = Life::Outlived { why, until: Some(LATER), active: active() };
             after(outlived, Event::FamilyEnded { failed }).1
         };
         assert_eq!(ended(None, false), JobState::Done);
         assert_eq!(ended(None, true), JobState::Failed);
         assert_eq!(ended(Some(Why::Failed), true), JobState::Failed);
         assert_eq!(ended(Some(Why::Cancelled), true), JobState::Cancelled);
-        let twice = Life::Outlived { why: Some(Why::TimedOut), until: None }.next(killed(Why::Cancelled, SOON));
+        let twice = Life::Outlived { why: Some(Why::TimedOut), until: None, active: active() }
+            .next(killed(Why::Cancelled, SOON));
         assert_eq!(
             after(twice.expect("a second event is accepted"), Event::FamilyEnded { failed: false }).1,
             JobState::TimedOut

@@ -5,14 +5,14 @@
 //!   placement.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
-//! - [`output`]: the output of ranks, on its way to the logs.
+//! - [`output`]: the output of ranks, on its way to the logs. [`written`]: what waits until it is there.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
 //! - [`requests`]: requests of steps for processes of other nodes and jobs: [`meetings`], [`fetches`], [`published`], [`events`];
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
-//! - [`kept`]: the state that a head keeps across a restart.
+//! - [`journal`]: what outlives the head.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
 //! the nodes, and searching for a parent with room.
@@ -26,7 +26,7 @@ mod fetches;
 mod groups;
 mod job;
 mod jobs;
-mod kept;
+mod journal;
 mod knocks;
 mod launching;
 mod ledger;
@@ -52,11 +52,12 @@ mod tokens;
 mod values;
 mod waits;
 mod watched;
+mod written;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, up};
+use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept, up};
 
 use crate::between::{Loss, Order, Outputs, Report};
 use crate::calls::Answer;
@@ -64,7 +65,7 @@ use crate::contract::{Effect, HEAD, Memory, Start};
 use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
-pub use kept::{KeptJobs, jobs_of};
+pub use journal::{KeptJobs, jobs_of};
 
 use events::Events;
 use fetches::Fetches;
@@ -79,10 +80,12 @@ use probes::Probes;
 use published::Published;
 use questions::Questions;
 use queue::Queue;
+use stdin::Fed;
 use tokens::Tokens;
 use values::Values;
 use waits::Waits;
 use watched::Watched;
+use written::Unwritten;
 
 /// A head that is started one millisecond later begins with a number that is larger by two to this power.
 const NUMBERS_PER_MS_BITS: u32 = 20;
@@ -116,8 +119,9 @@ pub(crate) struct Head {
     lobbies: Lobbies,
     values: Values,
     tokens: Tokens,
-    /// The jobs whose logs have much that is not on the disk.
-    slow_logs: BTreeSet<JobId>,
+    unwritten: Unwritten,
+    /// The nodes that an earlier head knew, and that have not connected to this one.
+    returning: BTreeSet<NodeId>,
     timers: Timers<Due>,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
@@ -141,9 +145,9 @@ enum Due {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// The DVM is being stopped; the kept records are not deleted yet.
+    /// The DVM is being stopped; only the records of ended jobs are needed, but the others are not deleted yet.
     Begun,
-    /// The records have been deleted, or will be by an effect that was emitted.
+    /// The others have been deleted, or will be by an effect that was emitted.
     Forgotten,
 }
 
@@ -175,7 +179,8 @@ impl Head {
             lobbies: Lobbies::default(),
             values: Values::default(),
             tokens: Tokens::default(),
-            slow_logs: BTreeSet::new(),
+            unwritten: Unwritten::default(),
+            returning: BTreeSet::new(),
             timers: Timers::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
@@ -271,7 +276,8 @@ impl Head {
         let waiting = self.probes.leftovers().chain(self.waits.leftovers()).chain(self.knocks.leftovers());
         let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
         let among = self.meetings.leftovers().chain(self.fetches.leftovers()).chain(self.published.leftovers());
-        let among = among.chain(self.events.leftovers()).chain(self.watched.leftovers());
+        let among =
+            among.chain(self.events.leftovers()).chain(self.watched.leftovers()).chain(self.unwritten.leftovers());
         jobs.chain(among)
             .chain(names)
             .chain(questions)
@@ -302,6 +308,8 @@ impl Head {
             }
             back.push(info.node);
             self.timers.cancel(&Due::Node(info.node));
+            self.returning.remove(&info.node);
+            self.keep_node(&info);
             self.nodes.insert(info, false);
         }
         self.queue.try_again = true;
@@ -347,7 +355,9 @@ impl Head {
     fn lose_nodes(&mut self, nodes: &[NodeId], why: impl Fn(&str) -> String, out: &mut Outputs<Order>) {
         for node in nodes {
             self.timers.cancel(&Due::Node(*node));
+            self.returning.remove(node);
             let Some(name) = self.nodes.remove(*node) else { continue };
+            self.keep(kept::What::NodeOut(*node));
             for job in self.jobs.on_nodes(&[*node]) {
                 let loss = self.jobs.get(job).map_or(Loss::Ends, |job| job.loss_of(*node));
                 out.send_message(Order::GiveUp { job, nodes: vec![*node], why: why(&name), loss });
@@ -394,8 +404,8 @@ impl Head {
     fn settle_stdin(&mut self, job: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(job) else { return };
         let no_ranks = matches!(job.life(), life::Life::Outlived { .. } | life::Life::Ended(_));
-        if let Some(req) = job.stdin.settle(no_ranks) {
-            out.answer(req, Answer::Stopped);
+        if let Some(Fed { req, delivered, closed }) = job.stdin.settle(no_ranks) {
+            out.answer(req, Answer::Fed { delivered, closed });
         }
     }
 }

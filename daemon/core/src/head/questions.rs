@@ -122,6 +122,16 @@ impl Questions {
         self.answer(call, down::Body::NameResult(answer), bytes);
     }
 
+    /// Restores a call that spawned a job: its answer, or None if it has none yet.
+    pub(super) fn restore_spawn(&mut self, realm: u32, call: CallId, answer: Option<wire::SpawnResult>) {
+        let step = self.steps.entry((call.job, call.node)).or_default();
+        step.realm = realm;
+        step.known.insert(call.number, Known::InProgress);
+        if let Some(answer) = answer {
+            self.answer(call, down::Body::SpawnResult(answer), 0);
+        }
+    }
+
     /// Returns the unconfirmed answers to name calls.
     pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
         self.steps.values().flat_map(|step| step.known.values()).filter_map(|known| {

@@ -13,23 +13,26 @@ pub(super) struct Spawned {
     pub(super) birth: Birth,
     /// Whether its failure does not end the family.
     pub(super) apart: bool,
+    pub(super) asked: Asked,
 }
 
 /// Whether the spawner has been answered.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Birth {
     /// The request is pending until all ranks run or have failed to start.
-    Awaited(Asked),
+    Awaited,
     /// The spawner was answered that the job runs.
     Confirmed,
     /// The spawner was answered that the job failed.
     Refused,
 }
 
-#[derive(Debug)]
+/// The call that spawned it.
+#[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) node: NodeId,
     pub(super) call: u64,
     pub(super) rank: u32,
+    /// How many ranks of each program are started.
     pub(super) started: Vec<u32>,
 }

@@ -1,7 +1,8 @@
 //! The standard input of a job: takes it from one client and sends it to the nodes whose ranks read it.
 //!
 //! The client's chunks are kept here until every reading node has acknowledged them. If a client sends faster than the ranks
-//! read, its requests are answered later. Nothing is sent to a node before its step has attached.
+//! read, its requests are answered later. Nothing is sent to a node before its step has attached. The answers say how much all
+//! readers have, and a client keeps the rest: so it can go on with the next head, which begins with what the client sends first.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,20 @@ pub(super) struct StdinFeed {
     readers: Option<BTreeMap<NodeId, Reader>>,
     /// The client's pending request. It is answered when there is room again or, at the end of input, when all is acknowledged.
     waiting: Option<(ReqId, bool)>,
+    /// Whether the job ran under an earlier head, and no client has sent input to this one.
+    is_resumed: bool,
+    /// Whether the input's end has arrived.
+    ended: bool,
+}
+
+/// The answer to a client that sends input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fed {
+    pub(super) req: ReqId,
+    /// How many bytes of the input all readers have.
+    pub(super) delivered: u64,
+    /// Whether no rank reads any more.
+    pub(super) closed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -40,25 +55,59 @@ struct Reader {
 
 impl Default for StdinFeed {
     fn default() -> StdinFeed {
-        StdinFeed { outbox: Outbox::new(WINDOW_BYTES), readers: None, waiting: None }
+        StdinFeed { outbox: Outbox::new(WINDOW_BYTES), readers: None, waiting: None, is_resumed: false, ended: false }
     }
 }
 
 impl StdinFeed {
+    /// Returns the input of a job that ran before the head was started.
+    pub(super) fn restored(nodes: impl IntoIterator<Item = NodeId>) -> StdinFeed {
+        let mut feed = StdinFeed { is_resumed: true, ..StdinFeed::default() };
+        feed.set_readers(nodes);
+        feed
+    }
+
     /// Sets the nodes with reading ranks, once the job is placed.
     pub(super) fn set_readers(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         self.readers = Some(nodes.into_iter().map(|node| (node, Reader::default())).collect());
     }
 
-    /// Takes a client's input; `eof` is set with the last chunk. Returns the messages to send, and the request that this one
-    /// replaces.
-    pub(super) fn push(&mut self, job: JobId, req: ReqId, data: Bytes, eof: bool) -> (Vec<wire::Stdin>, Option<ReqId>) {
+    /// Takes a client's input, whose first byte is byte number `at` of all (None: it follows what this head has); `eof` is set with the
+    /// last chunk. Returns the messages to send, and the request that this one replaces. Fails if there is a gap before it.
+    pub(super) fn push(
+        &mut self,
+        job: JobId,
+        req: ReqId,
+        at: Option<u64>,
+        mut data: Bytes,
+        eof: bool,
+    ) -> Result<(Vec<wire::Stdin>, Option<ReqId>), String> {
+        if let Some(at) = at.filter(|_| std::mem::take(&mut self.is_resumed)) {
+            self.outbox = Outbox::beginning(WINDOW_BYTES, at);
+        }
+        let (end, has_eof) = self.end();
+        let known = end.saturating_sub(at.unwrap_or(end));
+        if at.is_some_and(|at| at > end) || has_eof && data.len() as u64 > known {
+            return Err(format!("its standard input has {end} bytes so far: a client cannot go on elsewhere"));
+        }
         // Only one client sends input to a job: the request of a second client replaces that of the first.
         let before = self.waiting.replace((req, eof)).map(|(before, _)| before);
+        // A client that has reconnected repeats what no reader has confirmed.
+        let known = usize::try_from(known).map_or(data.len(), |known| known.min(data.len()));
+        let data = data.split_off(known);
+        if has_eof || data.is_empty() && !eof {
+            return Ok((Vec::new(), before));
+        }
+        self.ended |= eof;
         let offset = self.outbox.push(data.len() as u64 + u64::from(eof), Chunk { data: data.clone(), eof });
         let readers = self.readers.iter().flatten().filter(|(_, reader)| reader.is_attached && !reader.is_closed);
         let stdin = readers.map(|(node, _)| wire::Stdin { job, node: *node, offset, data: data.clone(), eof });
-        (stdin.collect(), before)
+        Ok((stdin.collect(), before))
+    }
+
+    /// Returns how many bytes of input have arrived, and whether its end has.
+    fn end(&self) -> (u64, bool) {
+        (self.outbox.end() - u64::from(self.ended), self.ended)
     }
 
     /// Handles an acknowledgement of a node, or the first report of its step. Returns the messages to send (again).
@@ -80,9 +129,9 @@ impl StdinFeed {
         again.collect()
     }
 
-    /// Drops the input that all readers have acknowledged. Returns the pending request if it can be answered. Must be called
-    /// after every change.
-    pub(super) fn settle(&mut self, no_ranks: bool) -> Option<ReqId> {
+    /// Drops the input that all readers have acknowledged. Returns the answer to the pending request if it can be answered. Must be
+    /// called after every change.
+    pub(super) fn settle(&mut self, no_ranks: bool) -> Option<Fed> {
         let readers = self.readers.iter().flat_map(BTreeMap::values);
         if let Some(taken) = readers.filter(|reader| !reader.is_closed).map(|reader| reader.acked).min() {
             self.outbox.ack(taken);
@@ -93,7 +142,9 @@ impl StdinFeed {
         if ready {
             self.waiting = None;
         }
-        ready.then_some(req)
+        let (_, has_eof) = self.end();
+        let delivered = self.outbox.acked() - u64::from(has_eof && self.outbox.is_drained());
+        ready.then_some(Fed { req, delivered, closed: no_ranks || unread })
     }
 }
 

@@ -44,7 +44,13 @@ impl Step {
         self.send(up::Body::Output(wire::Output { job: self.job, node: self.node, offset, records }), out);
     }
 
-    pub(super) fn on_stdin(&mut self, stdin: wire::Stdin, out: &mut Vec<Effect>) {
+    pub(super) fn on_stdin(&mut self, mut stdin: wire::Stdin, out: &mut Vec<Effect>) {
+        // A client that has reconnected sends pieces of other lengths.
+        let known = usize::try_from(self.stdin.received().saturating_sub(stdin.offset)).unwrap_or(usize::MAX);
+        if known > 0 && known < stdin.data.len() + usize::from(stdin.eof) {
+            stdin.data = stdin.data.split_off(known.min(stdin.data.len()));
+            stdin.offset += known as u64;
+        }
         if !self.stdin.accept(stdin.offset, stdin.data.len() as u64 + u64::from(stdin.eof)) {
             return;
         }

@@ -136,7 +136,7 @@ fn calls(job: JobId) -> Vec<Call> {
         Call::Signal { job, rank: None, signal: 15 },
         Call::Cancel { job, grace_ms: Some(0) },
         Call::ClientGone(job),
-        Call::Stdin { job, data: key(), eof: true },
+        Call::Stdin { job, at: None, data: key(), eof: true },
         kv(KvOp::Put { key: key(), value: key() }),
         kv(KvOp::Get { key: key(), timeout: Duration::ZERO }),
         kv(KvOp::List),
@@ -232,7 +232,7 @@ fn the_submissions_of_a_users_jobs_are_limited_together_until_the_jobs_have_ende
 }
 
 #[test]
-fn output_is_acknowledged_only_while_its_log_keeps_up() {
+fn output_is_acknowledged_when_it_is_in_the_file_of_its_log() {
     let mut head = Head::new();
     let (job, other) = (head.submit(ANN).unwrap(), head.submit(ANN).unwrap());
     let ((_, link), (_, other_link)) = (head.attach(ANN.uid, job), head.attach(ANN.uid, other));
@@ -250,16 +250,19 @@ fn output_is_acknowledged_only_while_its_log_keeps_up() {
         let is_logged = effects.iter().any(|effect| matches!(effect, Effect::Log { .. }));
         (is_logged, acked(&effects))
     };
-    assert_eq!(write(&mut head, (job, link), 0, 5), (true, vec![5]));
-    head.handle(Input::LogPace { log: job, is_slow: true });
+    // The log's first two events are those of its submission and placement.
+    let in_file = |head: &mut Head, log, events| acked(&head.handle(Input::LogWritten { log, events, lost_bytes: 0 }));
+    assert_eq!(write(&mut head, (job, link), 0, 5), (true, vec![]));
+    assert_eq!(in_file(&mut head, job, 2), [0; 0]);
     assert_eq!(write(&mut head, (job, link), 5, 5), (true, vec![]));
-    assert_eq!(write(&mut head, (job, link), 0, 5), (false, vec![]), "a repeat");
-    assert_eq!(write(&mut head, (other, other_link), 0, 7), (true, vec![7]), "another job's log keeps up");
-    assert_eq!(acked(&head.handle(Input::LogPace { log: job, is_slow: false })), [10]);
-    assert_eq!(write(&mut head, (job, link), 10, 5), (true, vec![15]));
+    assert_eq!(write(&mut head, (other, other_link), 0, 7), (true, vec![]));
+    assert_eq!(in_file(&mut head, other, 3), [7], "another job's log keeps up");
+    assert_eq!(in_file(&mut head, job, 3), [5]);
+    assert_eq!(write(&mut head, (job, link), 0, 5), (false, vec![5]), "a repeat");
+    assert_eq!(write(&mut head, (job, link), 10, 5), (true, vec![]));
+    assert_eq!(in_file(&mut head, job, 5), [15]);
 
     // A program in the step's place that does not wait for acknowledgements is heard only for a while.
-    head.handle(Input::LogPace { log: job, is_slow: true });
     let mut taken = 0;
     while write(&mut head, (job, link), 15 + taken, 100 << 20).0 {
         taken += 100 << 20;

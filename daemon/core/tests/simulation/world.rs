@@ -9,25 +9,26 @@ mod uplinks;
 mod wires;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, ReqId, Start};
+use rsd_core::rsd::{Answer, Call, Effect, Input, KeptJobs, KnownStep, LinkId, Logged, Memory, ReqId, Start, jobs_of};
 use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_core::step;
 use rsd_core::taskmap::TaskMap;
 use rsd_core::uplink;
 use rsd_core::{JobId, NodeId, Now, Rsd, Tuning, Uplink};
-use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, Up, down, up};
+use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, Up, down, job_event, up};
 
 use crate::members::Process;
 use crate::ranks::Op;
 use crate::rng::Rng;
 use crate::steps::{Local, RankEvent, StepProc};
 
+use clients::Feed;
 pub(crate) use clients::submission;
 pub(crate) use wires::{Lower, Way};
 use wires::{Wire, WireEnds, kind_up};
@@ -85,6 +86,8 @@ pub(crate) enum Event {
     Reconnect(MachineId),
     Fault(Fault),
     Feed(JobId),
+    /// The head's thread for logs writes a log.
+    WriteLog(Pid, JobId),
     /// A process requests a place in a group.
     Join(u64),
     /// A process connects to its PMI server.
@@ -143,6 +146,14 @@ enum Opens {
     Never,
 }
 
+/// What a head has appended to a log.
+#[derive(Debug, Default)]
+struct UnwrittenLog {
+    events: Vec<JobEvent>,
+    written: u64,
+    is_scheduled: bool,
+}
+
 #[derive(Debug)]
 struct Daemon {
     machine: MachineId,
@@ -184,10 +195,12 @@ pub(crate) struct World {
     programs: Vec<Program>,
     pub(crate) records: BTreeMap<(JobId, u32), Record>,
     pub(crate) logs: BTreeMap<JobId, Vec<JobEvent>>,
+    /// What is not in the logs yet.
+    unwritten: BTreeMap<JobId, UnwrittenLog>,
     answers: HashMap<ReqId, Answer>,
     /// The waiting callers of ranks: their daemon, step and number there.
     callers: BTreeMap<ReqId, (Pid, Pid, Local)>,
-    feeds: BTreeMap<JobId, VecDeque<Bytes>>,
+    feeds: BTreeMap<JobId, Feed>,
     fed: HashMap<ReqId, JobId>,
     /// Processes that rsd did not start.
     pub(crate) processes: BTreeMap<u64, Process>,
@@ -247,6 +260,7 @@ impl World {
             programs: Vec::new(),
             records: BTreeMap::new(),
             logs: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
             answers: HashMap::new(),
             callers: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -379,6 +393,7 @@ impl World {
             Event::Reconnect(machine) => self.machines[machine].isolated = false,
             Event::Fault(fault) => self.fail(fault),
             Event::Feed(job) => self.feed(job),
+            Event::WriteLog(pid, job) => self.write_log(pid, job),
             Event::PortOpened(pid) => {
                 if let Some(machine) = self.daemons.get(&pid).map(|daemon| daemon.machine) {
                     self.machines[machine].listens = true;

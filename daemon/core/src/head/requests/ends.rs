@@ -121,7 +121,6 @@ impl Head {
 
     /// Returns the records of what the jobs that outlive the head have published.
     pub(in super::super) fn kept_data(&self) -> impl Iterator<Item = What> + '_ {
-        let jobs = self.jobs.alive().filter(|job| !job.members().is_empty());
-        jobs.flat_map(|job| self.published.kept(self.realm_of_job(job.id), job.id)).map(What::Data)
+        self.jobs.alive().flat_map(|job| self.published.kept(self.realm_of_job(job.id), job.id)).map(What::Data)
     }
 }

@@ -1,6 +1,5 @@
 //! The requests of clients: rsctl, users that send standard input, and ranks through the gRPC service.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -69,24 +68,27 @@ impl World {
 
     /// Sends standard input to a job, chunk by chunk.
     pub(crate) fn feed_stdin(&mut self, job: JobId, chunks: Vec<Bytes>) {
-        self.feeds.insert(job, chunks.into());
+        self.feeds.insert(job, Feed { chunks, ..Feed::default() });
         self.after(Duration::ZERO, Event::Feed(job));
     }
 
     pub(super) fn feed(&mut self, job: JobId) {
-        let Some(chunks) = self.feeds.get_mut(&job) else { return };
-        let Some(data) = chunks.pop_front() else { return };
-        let eof = chunks.is_empty();
+        let Some(feed) = self.feeds.get_mut(&job) else { return };
+        let Some(data) = feed.chunks.get(feed.sent).cloned() else { return };
+        let at = feed.chunks[..feed.sent].iter().map(|chunk| chunk.len() as u64).sum();
+        feed.sent += 1;
+        let eof = feed.sent == feed.chunks.len();
         let req = self.id();
         self.fed.insert(req, job);
         if let Some(pid) = self.machines[0].daemon {
-            self.handle(pid, Input::Call { req, caller: OWNER, call: Call::Stdin { job, data, eof } });
+            self.handle(pid, Input::Call { req, caller: OWNER, call: Call::Stdin { job, at: Some(at), data, eof } });
         }
     }
 
     /// Returns the number of unanswered chunks of standard input and calls of ranks.
     pub(crate) fn unanswered(&self) -> usize {
-        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>() + self.callers.len()
+        let unsent = |feed: &Feed| feed.chunks.len() - feed.sent;
+        self.fed.len() + self.feeds.values().map(unsent).sum::<usize>() + self.callers.len()
     }
 
     pub(super) fn answer(&mut self, req: ReqId, answer: Answer) {
@@ -95,10 +97,46 @@ impl World {
             let delay = self.delay();
             self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered(done)));
         } else if let Some(job) = self.fed.remove(&req) {
+            if let (Answer::Fed { delivered, closed }, Some(feed)) = (answer, self.feeds.get_mut(&job)) {
+                (feed.delivered, feed.closed) = (delivered.max(feed.delivered), closed);
+            }
             let delay = self.delay();
             self.after(delay, Event::Feed(job));
         } else {
             self.answers.insert(req, answer);
+        }
+    }
+}
+
+/// A client's input to a job.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    chunks: Vec<Bytes>,
+    /// How many chunks it has sent to the present head.
+    sent: usize,
+    /// How many bytes all readers have, as the head has said.
+    delivered: u64,
+    closed: bool,
+}
+
+impl World {
+    /// Has all clients that send input connect to the next head: they send what has not been delivered again.
+    pub(super) fn feed_again(&mut self) {
+        self.fed.clear();
+        let jobs: Vec<JobId> = self.feeds.keys().copied().collect();
+        for feed in self.feeds.values_mut() {
+            let mut end = 0;
+            let has = |chunk: &&Bytes| {
+                end += chunk.len() as u64;
+                end <= feed.delivered
+            };
+            let delivered = feed.chunks.iter().take_while(has).count();
+            feed.sent =
+                if feed.closed { feed.chunks.len() } else { delivered.min(feed.chunks.len().saturating_sub(1)) };
+        }
+        for job in jobs {
+            let delay = self.delay();
+            self.after(delay, Event::Feed(job));
         }
     }
 }

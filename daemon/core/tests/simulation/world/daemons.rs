@@ -55,9 +55,14 @@ impl World {
         };
         self.daemons.insert(pid, daemon);
         if is_head {
-            let before = std::mem::take(&mut self.machines[id].kept);
-            self.handle(pid, Input::Kept { records: before, logs: Vec::new() });
+            let records = std::mem::take(&mut self.machines[id].kept);
+            let KeptJobs { alive, ended } = jobs_of(&records);
+            self.logs.retain(|job, _| alive.contains(job) || ended.contains(job));
+            let logs = self.logs.iter().filter(|(job, _)| alive.contains(job)).map(|(job, log)| logged(*job, log));
+            let logs = logs.collect();
+            self.handle(pid, Input::Kept { records, logs });
             self.machines[id].kept = self.daemons[&pid].core.kept();
+            self.feed_again();
         }
         for job in gone {
             self.after(Duration::ZERO, Event::StepLost { pid, job, why: step_lost(StepEnd::WhileDaemonWasDown) });
@@ -144,12 +149,20 @@ impl World {
             Effect::Answer { req, answer } => self.answer(req, answer),
             Effect::Log { job, event } => {
                 let event = JobEvent::decode(&*event.encode_to_vec()).expect("what was encoded decodes");
-                self.logs.entry(job).or_default().push(event);
+                let unwritten = self.unwritten.entry(job).or_default();
+                unwritten.events.push(event);
+                if !std::mem::replace(&mut unwritten.is_scheduled, true) {
+                    let delay = self.delay();
+                    self.after(delay, Event::WriteLog(pid, job));
+                }
             }
-            Effect::DropLog(job) => drop(self.logs.remove(&job)),
+            Effect::DropLog(job) => {
+                self.logs.remove(&job);
+                self.unwritten.remove(&job);
+            }
             Effect::Remember(memory) => self.machines[machine].memory = memory,
             Effect::Keep(kept) => self.machines[machine].kept.extend(kept),
-            Effect::ForgetKept => self.machines[machine].kept.clear(),
+            Effect::ForgetKept => self.machines[machine].kept = self.daemons[&pid].core.kept(),
             Effect::OpenPort => {
                 if self.machines[machine].opens != Some(Opens::Never) {
                     let delay = self.rng.within(Duration::from_millis(5));
@@ -168,8 +181,8 @@ impl World {
                 for (wire, way) in ends.collect::<Vec<_>>() {
                     self.send_eof(wire, way);
                 }
-                self.daemons.remove(&pid);
-                (self.machines[machine].daemon, self.machines[machine].kept) = (None, Vec::new());
+                let daemon = self.daemons.remove(&pid).expect("it is about to exit");
+                (self.machines[machine].daemon, self.machines[machine].kept) = (None, daemon.core.kept());
                 self.hang_up_on_processes(pid);
                 self.fail_calls_to(pid);
             }
@@ -180,6 +193,9 @@ impl World {
     pub(super) fn end_daemon(&mut self, pid: Pid) {
         let Some(daemon) = self.daemons.remove(&pid) else { return };
         self.machines[daemon.machine].daemon = None;
+        if daemon.machine == 0 {
+            self.unwritten.clear();
+        }
         self.break_wires_of(|wire| wire.upper == pid || wire.lower == Lower::Daemon(pid));
         self.hang_up_on_processes(pid);
         self.fail_calls_to(pid);
@@ -190,4 +206,32 @@ impl World {
             self.after(Duration::ZERO, Event::Rank(step, local, RankEvent::CallAnswered(false)));
         }
     }
+
+    /// Writes what was appended to a log, as the shell's thread for logs does.
+    pub(super) fn write_log(&mut self, pid: Pid, job: JobId) {
+        if !self.daemons.contains_key(&pid) {
+            return; // it was killed before
+        }
+        let Some(unwritten) = self.unwritten.get_mut(&job) else { return };
+        unwritten.is_scheduled = false;
+        unwritten.written += unwritten.events.len() as u64;
+        let (events, written) = (std::mem::take(&mut unwritten.events), unwritten.written);
+        self.logs.entry(job).or_default().extend(events);
+        self.handle(pid, Input::LogWritten { log: job, events: written, lost_bytes: 0 });
+    }
+}
+
+/// Returns what a new head learns of a log.
+fn logged(job: JobId, log: &[JobEvent]) -> Logged {
+    let mut logged = Logged { job, ..Logged::default() };
+    for event in log {
+        match &event.body {
+            Some(job_event::Body::Output(output)) => {
+                let end = logged.output.entry((output.job, output.node)).or_default();
+                *end = output.end.max(*end);
+            }
+            Some(_) | None => logged.events.push(event.clone()),
+        }
+    }
+    logged
 }

@@ -1,5 +1,7 @@
 //! Uplinks: how daemons dial each other, and at which addresses.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 impl World {
