@@ -183,7 +183,11 @@ impl Head {
     pub(super) fn conclude(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let ended = job.finish(now);
+        let was_launched = job.map.size() > 0;
         out.log(now, id, ended);
+        if !was_launched {
+            self.end_is_written(id, out); // no step has anything that its log may lack
+        }
         self.queue.remove(id);
         let mut answers = Vec::new();
         self.values.job_is_over(id, &mut answers);

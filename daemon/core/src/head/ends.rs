@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{JobInfo, RankExit, rank_exit::How};
 
 use crate::calls::exit;
-use crate::{JobId, NodeId, Now, sentences};
+use crate::{JobId, NodeId, sentences};
 
 /// The exits of one job's ranks.
 #[derive(Debug, Default)]
@@ -20,16 +20,16 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Takes in the exit of a rank; `is_away` returns whether one of the job's `nodes` is unreachable. Returns true if the exit
+    /// Takes in the exit of a rank, reported at this time of the head's clock in microseconds; `is_away` returns whether one of the job's `nodes` is unreachable. Returns true if the exit
     /// is new. A report that was delayed by a daemon may arrive after reports of failures that followed from it.
     pub(super) fn take(
         &mut self,
-        now: Now,
+        now_us: i128,
         exit: &RankExit,
         nodes: &[NodeId],
         is_away: impl Fn(NodeId) -> bool,
     ) -> bool {
-        let at_us = now.mono.as_micros() as i128 - i128::from(exit.ago_us);
+        let at_us = now_us - i128::from(exit.ago_us);
         let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
         let before = self.exits.get(&exit.rank);
         if before.is_some_and(|before| before.fatal || !exit.fatal) {
@@ -96,12 +96,10 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    fn at(seconds: u64) -> Now {
-        Now { mono: Duration::from_secs(seconds), unix_ms: 0 }
+    fn at(seconds: u64) -> i128 {
+        i128::from(seconds) * 1_000_000
     }
 
     fn died(rank: u32, ago: u64) -> RankExit {

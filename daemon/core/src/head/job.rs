@@ -71,8 +71,9 @@ pub(super) struct Job {
     told_killing: bool,
     /// How many bytes of its output are in no log.
     pub(super) lost_output_bytes: u64,
-    /// Whether its end is recorded.
+    /// Whether its end is recorded; until then, its last records before that.
     pub(super) end_is_kept: bool,
+    last_kept: Option<Box<(wire::KeptJob, Option<wire::KeptKill>)>>,
     /// As it was when it ended under an earlier head.
     past: Option<Box<JobInfo>>,
 }
@@ -128,6 +129,7 @@ impl Job {
             told_killing: false,
             lost_output_bytes: 0,
             end_is_kept: false,
+            last_kept: None,
             past: None,
         }
     }
@@ -153,9 +155,12 @@ impl Job {
 
     /// Changes the state as the event requires. Returns false if the event changes nothing.
     pub(super) fn apply(&mut self, event: Event) -> bool {
+        let last = matches!(event, Event::RanksEnded { family_lives: false, .. } | Event::FamilyEnded { .. })
+            .then(|| Some(Box::new((self.kept_job()?, self.kept_kill()))));
         let life = std::mem::replace(&mut self.life, Life::Ended(JobState::Unknown));
         match life.next(event) {
             Ok(next) => {
+                self.last_kept = last.flatten();
                 self.life = next;
                 true
             }
@@ -287,7 +292,7 @@ impl Job {
 
     /// Takes in the exit of a rank; `is_away` returns whether a node is unreachable. Returns true if the exit is new.
     pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
-        self.ends.take(now, exit, self.map.nodes(), is_away)
+        self.ends.take(now.mono.as_micros() as i128, exit, self.map.nodes(), is_away)
     }
 
     /// Returns the first failure, which may be that of a job that this job spawned.
@@ -424,8 +429,9 @@ impl Job {
 
     /// Returns the record of a job that is being killed.
     pub(super) fn kept_kill(&self) -> Option<wire::KeptKill> {
-        let Life::Ending { why, kill, .. } = &self.life else { return None };
-        let (state, cause) = (JobState::from(*why), self.cause().cloned());
+        let Life::Ending { why, kill, .. } = &self.life else { return self.last_kept.as_ref()?.1.clone() };
+        let cause = self.cause().map(|cause| RankExit { ago_us: 0, ..cause.clone() });
+        let state = JobState::from(*why);
         let (reason, grace_ms) = (kill.reason.clone(), kill.grace_ms);
         Some(wire::KeptKill { job: self.id, state: state.into(), reason, grace_ms, cause })
     }

@@ -113,7 +113,7 @@ impl Head {
     /// Handles that the log of a job that has ended is complete: only now its steps may forget it.
     pub(super) fn end_is_written(&mut self, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        if std::mem::replace(&mut job.end_is_kept, true) {
+        if !job.keep_end() {
             return;
         }
         let (info, joined, was_launched) = (job.info_in_full(), job.joined, job.map.size() > 0);

@@ -22,6 +22,7 @@ mod families;
 mod faults;
 mod groups;
 mod jobs;
+mod journal;
 mod members;
 mod messages;
 mod names;

@@ -229,7 +229,6 @@ fn a_drained_node_gets_no_ranks_until_it_is_resumed_whoever_restarts() {
             world.after(Duration::ZERO, Event::Fault(Fault::Restart(machine, Duration::from_millis(50))));
             world.run();
         }
-        world.logs.clear();
         let (all, there) = (world.submit(spec(program, 15)), world.submit(on(&["n3".into()], spec(program, 1))));
         world.run();
         world.assert_done(all);

@@ -222,6 +222,8 @@ pub(crate) struct World {
     /// The longest time until a cut is noticed.
     pub(crate) notice: Duration,
     trace: bool,
+    /// Whether each state of the journal is replayed: the result must be the state of the head.
+    pub(crate) checks_journal: bool,
 }
 
 impl World {
@@ -276,6 +278,7 @@ impl World {
             warnings: Vec::new(),
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
+            checks_journal: false,
         };
         for (machine, mut inventory) in inventories.into_iter().enumerate() {
             let host = format!("10.0.{}.{}", machine / 256, machine % 256);

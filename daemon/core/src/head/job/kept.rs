@@ -42,7 +42,7 @@ impl Job {
                 info: Some(self.info()),
                 why: why.map_or(JobState::Unknown, JobState::from).into(),
             }),
-            Life::Ended(_) => return None,
+            Life::Ended(_) => return Some(self.last_kept.as_ref()?.0.clone()),
         };
         Some(KeptJob {
             job: self.id,
@@ -130,11 +130,10 @@ impl Job {
     /// Takes in what the job's log says has happened, so that it is not logged again.
     pub(in super::super) fn recall(&mut self, now: Now, logged: Option<&Logged>) {
         for event in logged.iter().flat_map(|log| &log.events) {
-            let ago_us = now.unix_ms.saturating_sub(event.at_ms).saturating_mul(1000);
+            let ago_us = i128::from(now.unix_ms.saturating_sub(event.at_ms)) * 1000;
             match &event.body {
                 Some(job_event::Body::RankExit(exit)) => {
-                    let exit = wire::RankExit { ago_us: exit.ago_us.saturating_add(ago_us), ..exit.clone() };
-                    self.take_exit(now, &exit, |_| false);
+                    self.ends.take(now.mono.as_micros() as i128 - ago_us, exit, self.map.nodes(), |_| false);
                 }
                 Some(job_event::Body::Notice(text)) => drop(self.told.insert(text.clone())),
                 Some(job_event::Body::Killing(_)) => self.told_killing = true,
@@ -150,9 +149,18 @@ impl Job {
         }
     }
 
+    /// Records that the job's end is recorded. Returns false if it was already.
+    pub(in super::super) fn keep_end(&mut self) -> bool {
+        self.last_kept = None;
+        !std::mem::replace(&mut self.end_is_kept, true)
+    }
+
     /// Returns a job that has ended, as its record says.
     pub(in super::super) fn ended(info: JobInfo) -> Option<Job> {
-        let map = TaskMap::try_from(info.map.clone()?).ok()?;
+        let map = match info.ranks {
+            0 => TaskMap::default(), // it was never placed
+            _ => TaskMap::try_from(info.map.clone()?).ok()?,
+        };
         let wanted = plan::request(&wire::JobSpec::default()).ok()?;
         let (spec, reason) = (wire::JobSpec::default(), String::new());
         let pending = Pending { spec, wanted, secret: bytes::Bytes::new(), preput: Vec::new(), reason };

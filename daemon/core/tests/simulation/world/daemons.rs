@@ -1,5 +1,10 @@
 //! Daemons: what their shells do, from start to end.
 
+use std::collections::BTreeSet;
+
+use rsd_proto::v1::kept::What;
+use rsd_proto::v1::kept_job::State;
+
 use super::*;
 
 impl World {
@@ -55,7 +60,7 @@ impl World {
         };
         self.daemons.insert(pid, daemon);
         if is_head {
-            let records = std::mem::take(&mut self.machines[id].kept);
+            let records = self.machines[id].kept.clone();
             let KeptJobs { alive, ended } = jobs_of(&records);
             self.logs.retain(|job, _| alive.contains(job) || ended.contains(job));
             let logs = self.logs.iter().filter(|(job, _)| alive.contains(job)).map(|(job, log)| logged(*job, log));
@@ -161,7 +166,12 @@ impl World {
                 self.unwritten.remove(&job);
             }
             Effect::Remember(memory) => self.machines[machine].memory = memory,
-            Effect::Keep(kept) => self.machines[machine].kept.extend(kept),
+            Effect::Keep(kept) => {
+                self.machines[machine].kept.extend(kept);
+                if self.checks_journal {
+                    self.check_journal(pid);
+                }
+            }
             Effect::ForgetKept => self.machines[machine].kept = self.daemons[&pid].core.kept(),
             Effect::OpenPort => {
                 if self.machines[machine].opens != Some(Opens::Never) {
@@ -207,6 +217,38 @@ impl World {
         }
     }
 
+    /// Replays the journal as it is now: a head that begins with it has the state of this one.
+    fn check_journal(&self, pid: Pid) {
+        let (daemon, machine) = (&self.daemons[&pid], &self.machines[0]);
+        let launches = machine.launches.keys().map(|job| KnownStep {
+            job: *job,
+            map: TaskMap::default(),
+            group: Bytes::new(),
+            owner: None,
+        });
+        let me = NodeInfo { inventory: Some(machine.inventory.clone()), name: "n0".into(), ..Default::default() };
+        let (memory, steps) = (machine.memory, launches.collect());
+        let start = Start { me, dvm: machine.identity.1.clone(), memory, steps, ..Start::default() };
+        let mut next = Rsd::new(self.now(), start, self.tuning);
+        let records = machine.kept.clone();
+        let alive = jobs_of(&records).alive;
+        let logs = self.logs.iter().filter(|(job, _)| alive.contains(job)).map(|(job, log)| logged(*job, log));
+        let mut effects = Vec::new();
+        let logs: Vec<Logged> = logs.collect();
+        let ended = logs.iter().filter(|log| log.events.last().is_some_and(has_ended)).map(|log| log.job);
+        let ended: BTreeSet<JobId> = ended.collect();
+        next.handle(self.now(), Input::Kept { records, logs }, &mut effects);
+        let described = |core: &Rsd| -> BTreeSet<String> {
+            let kept = core.kept();
+            // The log of a job may have its end already, and the journal not yet.
+            let kept = kept.iter().filter(|kept| !job_of(kept).is_some_and(|job| ended.contains(&job)));
+            kept.cloned().map(without_reason).map(|kept| format!("{kept:?}")).collect()
+        };
+        let (here, there) = (described(&daemon.core), described(&next));
+        let differs: Vec<_> = here.symmetric_difference(&there).collect();
+        assert!(differs.is_empty(), "the journal does not tell of the state: {differs:#?}");
+    }
+
     /// Writes what was appended to a log, as the shell's thread for logs does.
     pub(super) fn write_log(&mut self, pid: Pid, job: JobId) {
         if !self.daemons.contains_key(&pid) {
@@ -234,4 +276,31 @@ fn logged(job: JobId, log: &[JobEvent]) -> Logged {
         }
     }
     logged
+}
+
+fn has_ended(event: &JobEvent) -> bool {
+    matches!(event.body, Some(job_event::Body::Ended(_)))
+}
+
+/// Returns the job that a record is about.
+fn job_of(kept: &wire::Kept) -> Option<JobId> {
+    match kept.what.as_ref()? {
+        What::Job(job) => Some(job.job),
+        What::Ended(info) => Some(info.job),
+        What::Epoch(epoch) => epoch.launch.as_ref().map(|launch| launch.job),
+        What::Kill(kill) => Some(kill.job),
+        What::Name(name) => Some(name.job),
+        What::Value(value) => Some(value.job),
+        What::Answer(answer) => Some(answer.job),
+        What::Data(data) => Some(data.job),
+        _ => None,
+    }
+}
+
+/// Returns a record without the reason why a job is queued, which changes with every other job.
+fn without_reason(mut kept: wire::Kept) -> wire::Kept {
+    if let Some(What::Job(wire::KeptJob { state: Some(State::Queued(queued)), .. })) = &mut kept.what {
+        queued.reason.clear();
+    }
+    kept
 }
