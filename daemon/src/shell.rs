@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsd_core::rsd::{Answer, Effect, Input, LinkId, MemberId, Refused, ReqId};
+use rsd_core::rsd::{Answer, Effect, Input, KeptJobs, LinkId, MemberId, Refused, ReqId, jobs_of};
 use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
@@ -103,9 +103,12 @@ impl Shell {
             ready: Some(ready),
             over: false,
         };
-        if shell.core.is_head() {
+        let is_head = shell.core.is_head();
+        let jobs = if is_head { jobs_of(&before) } else { KeptJobs::default() };
+        let logs = shell.logs.restore(&jobs, shell.clock.now().unix_ms);
+        if is_head {
             shell.write_identity();
-            shell.handle(Input::Kept { records: before, logs: Vec::new() });
+            shell.handle(Input::Kept { records: before, logs });
             let _ = shell.kept.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
             shell.report_ready();
         }

@@ -44,6 +44,8 @@ pub enum Call {
     Cancel { job: JobId, grace_ms: Option<u64> },
     /// The client that a job was attached to has disconnected. [`Answer::Job`].
     ClientGone(JobId),
+    /// The client that a job is attached to has lost its connection, and is back. [`Answer::Job`].
+    OwnerBack(JobId),
     /// [`Answer::Stopped`] when there is room for more input, or when no rank reads input any more.
     Stdin { job: JobId, data: Bytes, eof: bool },
     /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.

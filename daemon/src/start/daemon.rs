@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
 use rsd_config::settings::Settings;
-use rsd_core::rsd::{Call, Input, KnownStep, Memory, Start};
+use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::uplink::Limits;
 use rsd_core::{Rsd, Uplink};
@@ -136,8 +136,8 @@ pub(super) async fn serve(
     };
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
-    let on_pace = move |log, is_slow| tell.send(Event::Input(Input::LogPace { log, is_slow }));
-    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, on_pace));
+    let tell = move |input| tell.send(Event::Input(input));
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, tell));
     let (ready, placed) = oneshot::channel();
     let shell = Shell::new(
         core,
