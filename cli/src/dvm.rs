@@ -5,6 +5,7 @@ use std::fs;
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
@@ -41,13 +42,16 @@ pub(crate) struct Dvm {
     variable: Option<OsString>,
     /// Suppresses notices: with `--json`, standard error has only errors.
     quiet: bool,
+    /// The first daemon of this machine that has answered: its entry, and the id of its DVM.
+    met: OnceLock<(PathBuf, String)>,
 }
 
 impl Dvm {
     pub(crate) fn new(option: Option<OsString>, quiet: bool) -> Result<Dvm, Failure> {
         let base = rsd_config::runtime_dir(|name| std::env::var_os(name))?;
         let system = find::system_base(|name| std::env::var_os(name));
-        Ok(Dvm { base, system, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()), quiet })
+        let variable = std::env::var_os("RSD_DVM").filter(|value| !value.is_empty());
+        Ok(Dvm { base, system, option, variable, quiet, met: OnceLock::new() })
     }
 
     /// Returns the word with which the user has named a DVM.
@@ -82,7 +86,7 @@ impl Dvm {
     /// The DVMs below these directories.
     #[cfg(test)]
     pub(crate) fn below(base: PathBuf, system: &'static Path) -> Dvm {
-        Dvm { base, system: Some(system), option: None, variable: None, quiet: true }
+        Dvm { base, system: Some(system), option: None, variable: None, quiet: true, met: OnceLock::new() }
     }
 
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
@@ -90,6 +94,33 @@ impl Dvm {
             Some(address) => self.connect_to(address).await,
             None => self.connect_to_found().await.map_err(|(failure, _)| failure),
         }
+    }
+
+    /// Connects again after the connection was lost, only to a daemon of the same DVM: the one that has answered before or, if that does
+    /// not run, another one of this machine. (At an address, certificates keep another DVM away.)
+    pub(crate) async fn client_again(&self) -> Result<Client, Failure> {
+        let Some((entry, dvm)) = self.met.get() else { return self.client().await };
+        let daemon = match find::find_for(&self.base, self.system, Some(Wish::Option(entry))) {
+            Ok(daemon) if daemon.dvm() != dvm => {
+                let text = format!(
+                    "DVM {dvm} is gone, and with it its jobs: {} is a daemon of DVM {}",
+                    daemon.name(),
+                    daemon.dvm()
+                );
+                return Err(Failure::new(transport::exit::NO_SUCH_JOB, text));
+            }
+            Ok(daemon) => daemon,
+            Err(error) => match self.find() {
+                Ok(daemon) if daemon.dvm() == dvm => daemon,
+                Ok(_) | Err(_) => return Err(error.into()),
+            },
+        };
+        connect(daemon.socket()).await
+    }
+
+    /// Whether notices are suppressed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// Connects to the selected daemon of this machine. A daemon that was just killed seems to run for a moment: its lock and its socket
@@ -103,7 +134,10 @@ impl Dvm {
                 (error.into(), none_runs)
             })?;
             match connect(daemon.socket()).await {
-                Ok(client) => return Ok(client),
+                Ok(client) => {
+                    self.met.get_or_init(|| (daemon.dir().to_owned(), daemon.dvm().to_owned()));
+                    return Ok(client);
+                }
                 Err(failure) if failure.is_unreachable() && Instant::now() < end => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }

@@ -16,6 +16,7 @@ use crate::options::jobs::{Logs, OutputStream};
 use crate::output::{Output, Style};
 use crate::placement::NodeRanks;
 use crate::print::{self, Align, out, say, table, table_within, visible};
+use crate::reconnect::Contact;
 use crate::selectors::Selector;
 use crate::{json, placement, run, verdict};
 
@@ -208,16 +209,19 @@ fn threads_of_each(binding: &NodeBinding) -> String {
 }
 
 /// `wait`: returns the code of the first job that failed, in the order in which the user named them.
-pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
+pub(crate) async fn wait(mut contact: Contact<'_>, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
     let mut ended = Vec::new();
     for &selector in selectors {
         // Checks within the deadline that each job exists, and resolves `last` before another job is submitted.
-        ended.push(dvm::job(&mut client, selector).await?);
+        ended.push(dvm::job(&mut contact.client, selector).await?);
     }
     for info in ended.iter_mut().filter(|info| info.ended_ms == 0) {
         let job = info.job;
         // Without a deadline; the connection's keep-alive detects a daemon that is gone.
-        *info = client.wait(JobSelector { job }).await.map_err(|status| run::broken_off(job, &status))?.into_inner();
+        let wait = async |client: &mut Client| {
+            client.wait(JobSelector { job }).await.map_err(|status| run::broken_off(job, &status))
+        };
+        *info = contact.keep(wait).await?.into_inner();
     }
     if as_json {
         let jobs: Vec<_> = ended.iter().map(json::job).collect();
@@ -229,32 +233,45 @@ pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bo
 }
 
 /// `logs`.
-pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
+pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
     let rank = match (wanted.job.rank, wanted.rank) {
         (Some(a), Some(b)) if a != b => {
             return Err(Failure::usage(format!("two ranks given, {a} and {b}: give one")));
         }
         (a, b) => a.or(b),
     };
-    let job = dvm::job(&mut client, Selector { rank, ..wanted.job }).await?.job;
+    let job = dvm::job(&mut contact.client, Selector { rank, ..wanted.job }).await?.job;
     let stream = wanted.stream.map(|stream| match stream {
         OutputStream::Stdout => Stream::Stdout.into(),
         OutputStream::Stderr => Stream::Stderr.into(),
     });
-    let request = LogsRequest { job, rank, stream, follow: wanted.follow };
+    let mut request = LogsRequest { job, rank, stream, follow: wanted.follow, ..LogsRequest::default() };
     let doing = format!("reading the output of job {job}");
     // The daemon must answer within the deadline; the first record of a silent job may take longer.
-    let mut records = dvm::answer(&doing, client.logs(request)).await?;
+    let mut records = dvm::answer(&doing, contact.client.logs(request)).await?;
     let mut output = Output::new(Style::labelled(wanted.label && !as_json));
+    let mut has_any = false;
     let written = loop {
         let record = match output.when_ready(records.message()).await {
-            Ok(record) => record.map_err(|status| Failure::of_status(&doing, &status))?,
+            Ok(Ok(record)) => record,
+            Ok(Err(status)) => {
+                let failure = Failure::of_status(&doing, &status);
+                // An earlier daemon does not say where its records are.
+                if !wanted.follow || request.from == 0 && request.skip == 0 && has_any {
+                    return Err(failure);
+                }
+                let again = async |client: &mut Client| dvm::answer(&doing, client.logs(request)).await;
+                records = contact.again(failure, again).await?;
+                continue;
+            }
             Err(broken) => break Err(broken),
         };
-        match record {
-            Some(record) if as_json => output.line(json::document(json::record(&record))),
-            Some(record) => output.write(vec![record]),
-            None => break output.finish().await,
+        let Some(record) = record else { break output.finish().await };
+        (request.from, request.skip, has_any) = (record.position, record.index, true);
+        match (record.lost_bytes, as_json) {
+            (_, true) => output.line(json::document(json::record(&record))),
+            (0, false) => output.write(vec![record]),
+            (lost, false) => say(&format!("{} of output were not kept here", print::bytes(lost))),
         }
     };
     match written {

@@ -121,6 +121,7 @@ pub(crate) fn event(event: &JobEvent) -> Value {
         Some(Body::Killing(it)) => ("killing", json!({ "reason": it.reason, "grace_ms": it.grace_ms })),
         Some(Body::Ended(it)) => ("ended", job(it)),
         Some(Body::Notice(it)) => ("notice", json!({ "text": it })),
+        Some(Body::Gap(it)) => ("gap", json!({ "lost_bytes": it.bytes })),
         None => ("unknown", json!({})),
     };
     let mut all = Map::from_iter([("event".to_owned(), kind.into()), ("at_ms".to_owned(), event.at_ms.into())]);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn output_is_text_if_it_is_utf8() {
-        let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), more: false, job: 0 });
+        let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), ..Record::default() });
         assert_eq!(data("hé\n".as_bytes()), json!({"rank": 1, "stream": "stderr", "more": false, "data": "hé\n"}));
         assert_eq!(data(b"\xff")["data_base64"], "/w==");
         assert_eq!(data(b"\xff").get("data"), None);
@@ -288,7 +289,7 @@ mod tests {
             exit_code: 3,
             ..JobInfo::default()
         };
-        let line = document(event(&JobEvent { at_ms: 5, body: Some(Body::Ended(ended)) }));
+        let line = document(event(&JobEvent { at_ms: 5, body: Some(Body::Ended(ended)), ..JobEvent::default() }));
         let read: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&read["schema_version"], &read["event"]), (&json!(1), &json!("ended")));
         assert_eq!(read["placement"], json!([{"node": 4, "name": "n1", "ranks": [[0, 1]]}]));

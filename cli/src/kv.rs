@@ -21,7 +21,7 @@ use crate::json;
 use crate::options::kv::{Given, KvCommand, Of};
 use crate::print::{self, Align, out, say, written};
 
-/// How long rsctl looks for a daemon that it has lost, and the pause between two attempts.
+/// How long rsctl looks for a daemon that it has lost, unless the user says so, and the pause between two attempts.
 const RETURN: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
 /// The largest value. The head has the same limit.
@@ -29,7 +29,7 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Performs one command.
 pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Result<u8, Failure> {
-    let now = Duration::ZERO;
+    let now = Times { timeout: Duration::ZERO, reconnect: RETURN };
     match command {
         KvCommand::Put { key, value, of } => {
             let (scope, key, value) = (Some(scope(of)?), Bytes::from(key), value_of(value)?);
@@ -43,13 +43,13 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             let request = KvPutRequest { scope, key, value };
             ask(dvm, "putting the value", now, async |client, _| client.kv_put(request.clone()).await).await?;
         }
-        KvCommand::Get { key, timeout, hex, of } => {
+        KvCommand::Get { key, timeout, hex, reconnect, of } => {
             let (scope, name) = (Some(scope(of)?), Bytes::from(key.clone()));
             let get = async |client: &mut Client, left: Duration| {
                 let request = KvGetRequest { scope: scope.clone(), key: name.clone(), timeout_ms: ms(left) };
                 client.kv_get(request).await
             };
-            let value = ask(dvm, "waiting for the value", timeout, get).await?.value;
+            let value = ask(dvm, "waiting for the value", Times { timeout, reconnect }, get).await?.value;
             if as_json {
                 out(&(json::document(json!({ "key": key, "hex": digits(&value) })) + "\n"))?;
             } else if hex {
@@ -59,7 +59,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
                 written(stdout.write_all(&value).and_then(|()| stdout.flush()))?;
             }
         }
-        KvCommand::Fence { name, n, who, timeout, of } => {
+        KvCommand::Fence { name, n, who, timeout, reconnect, of } => {
             let scope = scope(of)?;
             if scope.rank.is_none() && who.is_none() {
                 let text = "not inside a job or group; name this participant and the number of participants: \
@@ -73,7 +73,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             let enter = async |client: &mut Client, left: Duration| {
                 client.kv_fence(KvFenceRequest { timeout_ms: ms(left), ..request.clone() }).await
             };
-            ask(dvm, "waiting for the others", timeout, enter).await?;
+            ask(dvm, "waiting for the others", Times { timeout, reconnect }, enter).await?;
         }
         KvCommand::Ls { of } => {
             let scope = scope(of)?;
@@ -88,21 +88,32 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
     Ok(0)
 }
 
-/// Calls the daemon, and repeats the call if the connection is lost. `call` gets the rest of `timeout`.
+/// How long a call may wait for its answer, and for a daemon that is lost.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    timeout: Duration,
+    reconnect: Duration,
+}
+
+/// Calls the daemon, and repeats the call if the connection is lost. `call` gets the rest of the timeout.
 async fn ask<T>(
     dvm: &Dvm,
     doing: &str,
-    timeout: Duration,
+    Times { timeout, reconnect }: Times,
     call: impl AsyncFn(&mut Client, Duration) -> Result<Response<T>, Status>,
 ) -> Result<T, Failure> {
     let began = Instant::now();
     let mut connected = false;
-    let mut lost: Option<Instant> = None;
+    let (mut lost, mut told): (Option<Instant>, bool) = (None, false);
     loop {
         let left = timeout.saturating_sub(began.elapsed());
-        let failure = match dvm.client().await {
+        let client = if connected { dvm.client_again().await } else { dvm.client().await };
+        let failure = match client {
             Ok(mut client) => {
                 connected = true;
+                if std::mem::take(&mut told) {
+                    tell(dvm, "the daemon is back");
+                }
                 match tokio::time::timeout(left + DEADLINE, call(&mut client, left)).await {
                     Ok(Ok(answer)) => return Ok(answer.into_inner()),
                     Ok(Err(status)) => Failure::of_status(doing, &status),
@@ -114,10 +125,21 @@ async fn ask<T>(
             Err(failure) => failure,
         };
         let may_return = connected && matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON);
-        if !may_return || lost.get_or_insert_with(Instant::now).elapsed() > RETURN {
+        // What the others do meanwhile does not count when the timeout is over.
+        let patience = reconnect.min(timeout.saturating_sub(began.elapsed()).max(RETURN));
+        if !may_return || lost.get_or_insert_with(Instant::now).elapsed() > patience || reconnect.is_zero() {
             return Err(failure);
         }
+        if !std::mem::replace(&mut told, true) && reconnect > RETURN {
+            tell(dvm, &format!("{}; trying again", failure.text));
+        }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn tell(dvm: &Dvm, text: &str) {
+    if !dvm.is_quiet() {
+        say(text);
     }
 }
 

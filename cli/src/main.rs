@@ -26,6 +26,7 @@ mod plan;
 mod ports;
 mod print;
 mod private;
+mod reconnect;
 mod run;
 mod selectors;
 mod signals;
@@ -45,6 +46,7 @@ use crate::exit::Failure;
 use crate::options::group::GroupCommand;
 use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Unread};
 use crate::print::say;
+use crate::reconnect::Contact;
 use crate::run::View;
 use crate::spec::Here;
 
@@ -128,13 +130,16 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { global: Global { dvm, json }, command } = cli;
     let dvm = Dvm::new(dvm, json)?;
     match command {
-        Command::Run(Run { launch, show_plan, stdin, label, quiet }) => {
+        Command::Run(Run { launch, show_plan, stdin, label, quiet, reconnect }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
             let forward_stdin = stdin != Target::None(true) && input::is_there();
             let (client, private) = dvm.client_or_private().await?;
             let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
             let code = match shown {
-                Ok(()) => run::run(client, spec, View { quiet, ..View::new(label, json) }, forward_stdin).await,
+                Ok(()) => {
+                    let contact = Contact::new(&dvm, client, private::patience(&private, reconnect));
+                    run::run(contact, spec, View { quiet, ..View::new(label, json) }, forward_stdin).await
+                }
                 Err(failure) => Err(failure),
             };
             private::stop(private).await;
@@ -142,7 +147,8 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Submit(launch) => {
             let spec = spec::job_spec(&launch, None, &Here::now()?)?;
-            let (job, queued) = run::submit(dvm.client().await?, spec).await?;
+            let contact = Contact::new(&dvm, dvm.client().await?, reconnect::PATIENCE);
+            let (job, queued) = run::submit(contact, spec).await?;
             if json {
                 let line = json::document(serde_json::json!({ "job": job, "queued_reason": queued }));
                 print::out(&(line + "\n"))?;
@@ -165,9 +171,14 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         },
         Command::Ps { all } => jobs::ps(dvm.client().await?, all, json).await,
         Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
-        Command::Logs(logs) => jobs::logs(dvm.client().await?, &logs, json).await,
-        Command::Wait { jobs } => jobs::wait(dvm.client().await?, &jobs, json).await,
-        Command::Attach { job, label } => run::attach(dvm.client().await?, job, View::new(label, json)).await,
+        Command::Logs(logs) => jobs::logs(Contact::new(&dvm, dvm.client().await?, logs.reconnect), &logs, json).await,
+        Command::Wait { jobs, reconnect } => {
+            jobs::wait(Contact::new(&dvm, dvm.client().await?, reconnect), &jobs, json).await
+        }
+        Command::Attach { job, label, reconnect } => {
+            let contact = Contact::new(&dvm, dvm.client().await?, reconnect);
+            run::attach(contact, job, View::new(label, json)).await
+        }
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,

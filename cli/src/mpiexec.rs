@@ -24,6 +24,7 @@ use crate::exit::Failure;
 use crate::options::plan::PlanOptions;
 use crate::options::{Launch, Run};
 use crate::print::say;
+use crate::reconnect::{self, Contact};
 use crate::spec::Here;
 use crate::{input, plan, private, run};
 
@@ -85,7 +86,8 @@ async fn launch(asked: Asked, here: Here) -> Result<u8, Failure> {
         if asked.job.show_plan {
             plan::show(&client, &launch).await?;
         }
-        run::run(client, spec, view, stdin != Target::None(true) && input::is_there()).await
+        let contact = Contact::new(&dvm, client, private::patience(&private, reconnect::PATIENCE));
+        run::run(contact, spec, view, stdin != Target::None(true) && input::is_there()).await
     };
     let code = work.await;
     private::stop(private).await;
@@ -101,7 +103,8 @@ fn allocation(here: &Here) -> Option<u32> {
 }
 
 fn as_plan(launch: Launch, stdin: Target) -> PlanOptions {
-    let run = Run { launch, label: false, quiet: false, show_plan: false, stdin };
+    let reconnect = reconnect::PATIENCE;
+    let run = Run { launch, label: false, quiet: false, show_plan: false, stdin, reconnect };
     PlanOptions { run, idle: false, topology: None, diff: None, reasons: false, other: None }
 }
 

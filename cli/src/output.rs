@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     fn record(rank: u32, data: &'static str, more: bool) -> Record {
-        Record { rank, stream: Stream::Stdout.into(), data: data.into(), more, job: 0 }
+        Record { rank, stream: Stream::Stdout.into(), data: data.into(), more, ..Record::default() }
     }
 
     fn labelled(records: &[Record]) -> String {

@@ -106,6 +106,11 @@ pub(crate) async fn stop(private: Option<Private>) {
     }
 }
 
+/// Returns how long this process looks for a daemon that it has lost: a private one does not come back.
+pub(crate) fn patience(private: &Option<Private>, wanted: Duration) -> Duration {
+    if private.is_some() { Duration::ZERO } else { wanted }
+}
+
 /// Returns the path of `rsd`: the program beside rsctl, else the one in PATH.
 pub(crate) fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));

@@ -1,10 +1,13 @@
 //! Follows a job: its events become output, messages and an exit code; Ctrl-C becomes a cancel.
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
 
+use bytes::Bytes;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::job_event::Body;
-use rsd_proto::v1::{CancelRequest, JobEvent, JobInfo, JobSelector, JobSpec, Stream};
+use rsd_proto::v1::{AttachRequest, CancelRequest, JobEvent, JobInfo, JobSpec, Stream};
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
@@ -14,8 +17,12 @@ use crate::input::Input;
 use crate::interrupts::{Interrupts, Step};
 use crate::output::{Broken, Output, Style};
 use crate::print::{self, say};
+use crate::reconnect::Contact;
 use crate::selectors::Selector;
 use crate::{json, verdict, waits};
+
+/// As JobSpec.token.
+const TOKEN_BYTES: usize = 16;
 
 /// How the user wants to see a job.
 #[derive(Debug, Clone, Default)]
@@ -38,43 +45,79 @@ impl View {
 }
 
 /// Submits a job, follows it, and returns its exit code.
-pub(crate) async fn run(mut client: Client, spec: JobSpec, view: View, forward_stdin: bool) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    mut contact: Contact<'_>,
+    spec: JobSpec,
+    view: View,
+    forward_stdin: bool,
+) -> Result<u8, Failure> {
     let mut interrupts = Interrupts::listen()?;
-    let submitting = async {
-        let mut events = dvm::answer("submitting", client.submit(spec)).await?;
+    let reconnect_ms = u64::try_from(contact.patience().as_millis()).unwrap_or(u64::MAX);
+    let spec = JobSpec { reconnect_ms, token: token()?, ..spec };
+    let (events, first) = interrupts.unless_pressed(submitted(&mut contact, &spec)).await?;
+    Follow::new(contact, view, Role::Owner { forward_stdin }).story(interrupts, events, first).await
+}
+
+/// Submits a job. Returns its events, of which the first has arrived.
+async fn submitted(contact: &mut Contact<'_>, spec: &JobSpec) -> Result<(Streaming<JobEvent>, JobEvent), Failure> {
+    let submit = async |client: &mut Client| {
+        let mut events = dvm::answer("submitting", client.submit(spec.clone())).await?;
         let first = dvm::first("submitting", &mut events).await?;
         Ok((events, first))
     };
-    let (events, first) = interrupts.unless_pressed(submitting).await?;
-    Follow::new(client, view, Role::Owner { forward_stdin }).story(interrupts, events, first).await
+    contact.keep(submit).await
+}
+
+/// Returns what makes a submission one, however often it is sent.
+fn token() -> Result<Bytes, Failure> {
+    let mut token = [0; TOKEN_BYTES];
+    let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut token));
+    read.map_err(|error| Failure::new(exit::SYSTEM, format!("cannot read /dev/urandom: {error}")))?;
+    Ok(Bytes::copy_from_slice(&token))
 }
 
 /// Follows a job that was submitted elsewhere, and returns its exit code.
-pub(crate) async fn attach(mut client: Client, selector: Selector, view: View) -> Result<u8, Failure> {
+pub(crate) async fn attach(mut contact: Contact<'_>, selector: Selector, view: View) -> Result<u8, Failure> {
     let mut interrupts = Interrupts::listen()?;
-    let attaching = async {
+    let attach = async |client: &mut Client| {
         let doing = format!("attaching to job {selector}");
-        let wanted = JobSelector { job: selector.job.unwrap_or(0) };
+        let wanted = AttachRequest { job: selector.job.unwrap_or(0), ..AttachRequest::default() };
         let mut events = dvm::answer(&doing, client.attach(wanted)).await?;
         let first = dvm::first(&doing, &mut events).await?;
         Ok((events, first))
     };
-    let (events, first) = interrupts.unless_pressed(attaching).await?;
-    Follow::new(client, view, Role::Watcher).story(interrupts, events, first).await
+    let (events, first) = interrupts.unless_pressed(contact.keep(attach)).await?;
+    Follow::new(contact, view, Role::Watcher).story(interrupts, events, first).await
 }
 
 /// Submits a job and waits until it is accepted. Returns its number, and the reason if it is queued.
-pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Option<String>), Failure> {
-    let mut events = dvm::answer("submitting", client.submit(spec)).await?;
-    let mut job = 0;
+pub(crate) async fn submit(mut contact: Contact<'_>, spec: JobSpec) -> Result<(u64, Option<String>), Failure> {
+    let spec = JobSpec { token: token()?, ..spec };
+    let (mut events, first) = submitted(&mut contact, &spec).await?;
+    let (mut job, mut event) = (0, Some(first));
     loop {
-        match dvm::first("submitting", &mut events).await?.body {
+        let next = match event.take() {
+            Some(first) => first,
+            // The job is accepted. Whether it is queued is only news.
+            None => match dvm::first("submitting", &mut events).await {
+                Ok(event) => event,
+                Err(failure) if failure.is_unreachable() => return Ok((job, None)),
+                Err(failure) => return Err(failure),
+            },
+        };
+        match next.body {
             Some(Body::Submitted(submitted)) => job = submitted.job,
             Some(Body::Queued(queued)) => return Ok((job, Some(queued.reason))),
             Some(Body::Notice(text)) => say(&text),
-            Some(Body::Placed(_) | Body::Output(_) | Body::RankExit(_) | Body::Killing(_) | Body::Ended(_)) | None => {
-                return Ok((job, None));
-            }
+            Some(
+                Body::Placed(_)
+                | Body::Output(_)
+                | Body::RankExit(_)
+                | Body::Killing(_)
+                | Body::Ended(_)
+                | Body::Gap(_),
+            )
+            | None => return Ok((job, None)),
         }
     }
 }
@@ -88,8 +131,8 @@ enum Role {
     Watcher,
 }
 
-struct Follow {
-    client: Client,
+struct Follow<'a> {
+    contact: Contact<'a>,
     view: View,
     role: Role,
     output: Output,
@@ -99,12 +142,23 @@ struct Follow {
     heard: HashSet<(u64, u32)>,
     /// Reports what the job waits for.
     watch: Option<JoinHandle<()>>,
+    /// The standard input of this process, once it is forwarded.
+    input: Option<Input>,
+    /// Where the log continues after the last event; 0: an earlier daemon does not say.
+    position: u64,
 }
 
-impl Follow {
-    fn new(client: Client, view: View, role: Role) -> Follow {
+/// How a follower comes out of the search for a lost daemon.
+enum Back {
+    Events(Box<Streaming<JobEvent>>),
+    /// The user no longer waits: this process exits with this code.
+    Left(u8),
+}
+
+impl<'a> Follow<'a> {
+    fn new(contact: Contact<'a>, view: View, role: Role) -> Follow<'a> {
         let output = Output::new(if view.json { Style::default() } else { view.style.clone() });
-        Follow { client, view, role, output, job: 0, heard: HashSet::new(), watch: None }
+        Follow { contact, view, role, output, job: 0, heard: HashSet::new(), watch: None, input: None, position: 0 }
     }
 
     async fn story(
@@ -115,24 +169,32 @@ impl Follow {
     ) -> Result<u8, Failure> {
         let mut ended = self.on_event(first);
         while ended.is_none() {
-            tokio::select! {
+            let failure = tokio::select! {
                 biased;
-                step = interrupts.next() => if let Some(code) = self.on_interrupt(step) {
-                    return Ok(code);
+                step = interrupts.next() => match self.on_interrupt(step) {
+                    Some(code) => return Ok(code),
+                    None => continue,
                 },
                 event = self.output.when_ready(events.message()) => match event {
-                    Ok(Ok(Some(event))) => ended = self.on_event(event),
-                    Ok(Ok(None)) => return Err(lost(self.job, "the connection was closed")),
-                    Ok(Err(status)) => return Err(broken_off(self.job, &status)),
-                    Err(broken) => return after_broken(&mut self.client, self.role, self.job, broken).await,
+                    Ok(Ok(Some(event))) => {
+                        ended = self.on_event(event);
+                        continue;
+                    }
+                    Ok(Ok(None)) => lost(self.job, "the connection was closed"),
+                    Ok(Err(status)) => broken_off(self.job, &status),
+                    Err(broken) => return after_broken(&mut self.contact.client, self.role, self.job, broken).await,
                 },
-            }
+            };
+            events = match self.attach_again(&mut interrupts, failure).await? {
+                Back::Events(events) => *events,
+                Back::Left(code) => return Ok(code),
+            };
         }
         let info = ended.unwrap_or_default();
         self.watch.iter().for_each(JoinHandle::abort);
         let code = exit_code(&info);
-        let Follow { output, view, heard, client, role, job, .. } = self;
-        let mut client = client;
+        let Follow { output, view, heard, contact, role, job, .. } = self;
+        let mut client = contact.client;
         tokio::select! {
             // The job has ended; an interrupt drops the rest of its output.
             _ = interrupts.next() => return Ok(code),
@@ -152,8 +214,58 @@ impl Follow {
         Ok(code)
     }
 
+    /// Handles that the daemon is lost: follows the job again, from the last event on, when it is back.
+    async fn attach_again(&mut self, interrupts: &mut Interrupts, failure: Failure) -> Result<Back, Failure> {
+        self.watch.take().iter().for_each(JoinHandle::abort);
+        if self.position == 0 {
+            return Err(failure);
+        }
+        let (job, role) = (self.job, self.role);
+        let owner = matches!(role, Role::Owner { .. });
+        let wanted = AttachRequest { job, from: self.position, owner };
+        let mut is_cancelled = false;
+        let events = {
+            let attach = async |client: &mut Client| {
+                dvm::answer(&format!("attaching to job {job}"), client.attach(wanted)).await
+            };
+            let mut back = std::pin::pin!(self.contact.again(failure, attach));
+            loop {
+                tokio::select! {
+                    biased;
+                    step = interrupts.next() => match (role, step) {
+                        (Role::Owner { .. }, Step::Cancel) => {
+                            is_cancelled = true;
+                            say(&format!(
+                                "job {job} will be cancelled when the daemon is back (Ctrl-C again: exit without waiting)"
+                            ));
+                        }
+                        (Role::Owner { .. }, Step::Nothing) => {}
+                        (Role::Owner { .. }, Step::Kill | Step::Leave) | (Role::Watcher, _) => {
+                            return Ok(Back::Left(exit::CANCELLED));
+                        }
+                    },
+                    events = &mut back => break events?,
+                }
+            }
+        };
+        if is_cancelled {
+            self.cancel(None);
+        }
+        self.watch(Vec::new());
+        self.forward_stdin();
+        Ok(Back::Events(Box::new(events)))
+    }
+
+    fn forward_stdin(&mut self) {
+        if matches!(self.role, Role::Owner { forward_stdin: true }) {
+            let input = self.input.get_or_insert_with(Input::begin).clone();
+            tokio::spawn(input.forward(self.contact.client.clone(), self.job));
+        }
+    }
+
     /// Handles an event; returns the job's last state if it was the last event.
     fn on_event(&mut self, event: JobEvent) -> Option<JobInfo> {
+        self.position = self.position.max(event.position);
         if self.view.json {
             self.output.line(json::document(json::event(&event)));
         }
@@ -162,9 +274,7 @@ impl Follow {
                 self.job = submitted.job;
                 self.output.submitted(submitted.job);
                 self.watch(Vec::new());
-                if matches!(self.role, Role::Owner { forward_stdin: true, .. }) {
-                    tokio::spawn(Input::begin().forward(self.client.clone(), self.job));
-                }
+                self.forward_stdin();
             }
             Body::Queued(queued) => {
                 let text = format!("job {} is queued: {}", self.job, queued.reason);
@@ -180,7 +290,7 @@ impl Follow {
             Body::Ended(info) => return Some(info),
             // The verdict reports these once, at the end.
             Body::Placed(placed) => self.output.placed(&placed),
-            Body::Output(_) | Body::RankExit(_) | Body::Killing(_) => {}
+            Body::Output(_) | Body::RankExit(_) | Body::Killing(_) | Body::Gap(_) => {}
         }
         None
     }
@@ -189,7 +299,7 @@ impl Follow {
     fn watch(&mut self, told: Vec<String>) {
         self.watch.take().iter().for_each(JoinHandle::abort);
         if !self.view.json && !self.view.quiet {
-            self.watch = Some(tokio::spawn(waits::watch(self.client.clone(), self.job, told)));
+            self.watch = Some(tokio::spawn(waits::watch(self.contact.client.clone(), self.job, told)));
         }
     }
 
@@ -219,7 +329,7 @@ impl Follow {
 
     /// Requests the cancel and returns at once.
     fn cancel(&self, grace_ms: Option<u64>) {
-        let (mut client, job) = (self.client.clone(), self.job);
+        let (mut client, job) = (self.contact.client.clone(), self.job);
         tokio::spawn(async move {
             if let Err(failure) = cancel(&mut client, job, grace_ms).await {
                 say(&failure.to_string());

@@ -83,6 +83,9 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         output_overwrite: launch.overwrite,
         inherited: Some(inherited::of_self()),
         universe_size: None,
+        // Those who submit it decide.
+        reconnect_ms: 0,
+        token: Bytes::new(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsd_core::rsd::{Answer, Effect, Input, LinkId, MemberId, Refused, ReqId};
+use rsd_core::rsd::{Answer, Effect, Input, KeptJobs, LinkId, MemberId, Refused, ReqId, jobs_of};
 use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
@@ -40,7 +40,6 @@ pub(crate) struct Shell {
     is_saved: bool,
     next_job: JobId,
     logs: Arc<JobLogs>,
-    logged: HashMap<JobId, u64>,
     kept: KeptFile,
     steps: Steps,
     door: Door,
@@ -90,7 +89,6 @@ impl Shell {
             identity,
             is_saved: true,
             logs,
-            logged: HashMap::new(),
             kept,
             steps,
             door,
@@ -105,9 +103,12 @@ impl Shell {
             ready: Some(ready),
             over: false,
         };
-        if shell.core.is_head() {
+        let is_head = shell.core.is_head();
+        let jobs = if is_head { jobs_of(&before) } else { KeptJobs::default() };
+        let logs = shell.logs.restore(&jobs, shell.clock.now().unix_ms);
+        if is_head {
             shell.write_identity();
-            shell.handle(Input::Kept { records: before, logs: Vec::new() });
+            shell.handle(Input::Kept { records: before, logs });
             let _ = shell.kept.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
             shell.report_ready();
         }
@@ -235,9 +236,6 @@ impl Shell {
             Effect::Log { job, event } => {
                 debug!(job, ?event, "job");
                 self.logs.append(job, *event);
-                let events = self.logged.entry(job).or_default();
-                *events += 1;
-                self.door.send(Event::Input(Input::LogWritten { log: job, events: *events, lost_bytes: 0 }));
             }
             Effect::DropLog(job) => self.logs.drop_log(job),
             Effect::Remember(memory) => {

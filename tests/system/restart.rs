@@ -99,7 +99,7 @@ fn a_daemon_that_is_restarted_without_jobs_is_the_same_node() {
 #[test]
 fn a_killed_head_gives_clients_a_clear_error() {
     let mut dvm = Dvm::start(1);
-    let job = dvm.rsctl(["run", "-n", "2", "sh", "-c", "echo up; exec sleep 1000"]).start();
+    let job = dvm.rsctl(["run", "--reconnect", "0", "-n", "2", "sh", "-c", "echo up; exec sleep 1000"]).start();
     job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
     dvm.kill(0);
     let said = job.end().fails(242);

@@ -86,6 +86,9 @@ pub(crate) enum Command {
         /// `last`, or job numbers
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         jobs: Vec<Selector>,
+        /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+        reconnect: Duration,
     },
     /// Follow a job from its beginning until it ends; Ctrl-C leaves it running
     Attach {
@@ -95,6 +98,9 @@ pub(crate) enum Command {
         /// Put `[rank] ` before each line
         #[arg(short, long)]
         label: bool,
+        /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+        reconnect: Duration,
     },
     /// Send a signal to all ranks of a job, or to one
     #[command(after_help = "Examples:\n  rsctl signal 7 USR1\n  rsctl signal 7.3 SIGSTOP\n  rsctl signal last 10")]

@@ -1,5 +1,7 @@
 //! Options of the commands that look at jobs.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use crate::selectors::Selector;
@@ -22,6 +24,9 @@ pub(crate) struct Logs {
     /// Put `[rank] ` before each line
     #[arg(short, long)]
     pub(crate) label: bool,
+    /// With -f: how long to look for a daemon that is lost, and go on when it is back; 0: not at all
+    #[arg(long, value_name = "TIME", value_parser = super::words::duration, default_value = "5m")]
+    pub(crate) reconnect: Duration,
 }
 
 /// A stream of a rank.

@@ -32,6 +32,9 @@ pub(crate) enum KvCommand {
         /// How long to wait for it; 0: do not wait
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
         timeout: Duration,
+        /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+        reconnect: Duration,
         /// Print hexadecimal digits and a newline
         #[arg(long)]
         hex: bool,
@@ -53,6 +56,9 @@ pub(crate) enum KvCommand {
         /// How long to wait for the other participants
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
         timeout: Duration,
+        /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+        reconnect: Duration,
         #[command(flatten)]
         of: Of,
     },

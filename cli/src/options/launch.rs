@@ -93,6 +93,9 @@ pub(crate) struct Run {
     /// Which ranks read standard input: one rank, `all` or `none`
     #[arg(long, value_name = "RANK|all|none", default_value = "0", value_parser = stdin_target)]
     pub(crate) stdin: StdinTarget,
+    /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+    pub(crate) reconnect: Duration,
 }
 
 pub(super) const RUN_HELP: &str = "\

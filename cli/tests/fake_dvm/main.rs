@@ -14,10 +14,13 @@ use nix::unistd::Pid;
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::job_event::{Body, Killing, Placed, Queued};
 use rsd_proto::v1::plan_reply::Outcome;
-use rsd_proto::v1::{Block, JobInfo, JobState, LogsRequest, Plan, PlanNode, PlanRefusal, PlanReply, Stream, TaskMap};
+use rsd_proto::v1::{
+    AttachRequest, Block, JobInfo, JobState, LogsRequest, Plan, PlanNode, PlanRefusal, PlanReply, Record, Stream,
+    TaskMap,
+};
 use tonic::Code;
 
-use played::{Act, Asked, Said, Stage, ended, failed, output, record, say, submitted, the_end};
+use played::{Act, Asked, Said, Stage, at, ended, failed, output, record, say, submitted, the_end};
 
 /// How long a test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -142,6 +145,109 @@ fn a_lost_daemon_is_reported_with_the_job_and_the_command_to_look_at_it() {
     assert_eq!(said.code, Some(242), "{said:?}");
     assert!(said.err.starts_with("rsctl: lost the daemon while job 7 ran: "), "{said:?}");
     assert!(said.err.ends_with("see: rsctl job show 7\n"), "{said:?}");
+}
+
+/// What rsctl says of a lost daemon, up to the cause.
+const LOST: &str = "rsctl: lost the daemon while job 7 ran: ";
+
+fn text(text: &str) -> Act {
+    output(vec![record(0, Stream::Stdout, text.as_bytes())])
+}
+
+#[test]
+fn a_daemon_that_comes_back_finds_run_where_it_stopped() {
+    let mut stage = Stage::new([at(10, submitted()), at(20, text("one\n")), Act::Die]);
+    let mut child = stage.rsctl(&["run", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    let said = line();
+    assert!(said.starts_with(LOST) && said.ends_with("; trying again for 5m"), "{said}");
+    let spec = stage.submitted();
+    assert_eq!((spec.reconnect_ms, spec.token.len()), (300_000, 16));
+    let jobs = || vec![ended(JobState::Running, 0)];
+    stage.again("9f", [at(30, text("two\n")), Act::Die], jobs());
+    assert_eq!(line(), "rsctl: the daemon is back");
+    assert_eq!(stage.asked(), Asked::Attach(AttachRequest { job: 7, from: 20, owner: true }));
+    assert!(line().starts_with(LOST));
+    stage.again("9f", [the_end(ended(JobState::Failed, 3))], jobs());
+    assert_eq!(stage.asked(), Asked::Attach(AttachRequest { job: 7, from: 30, owner: true }));
+    let end = Said::of(child.wait_with_output().unwrap());
+    assert_eq!((end.code, end.text()), (Some(3), "one\ntwo\n"));
+}
+
+#[test]
+fn a_submission_whose_answer_is_lost_is_sent_again_as_the_same() {
+    let mut stage = Stage::new([Act::Die]);
+    let mut child = stage.rsctl(&["submit", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert!(line().starts_with("rsctl: lost the daemon while submitting: "));
+    let first = stage.submitted();
+    stage.again("9f", [submitted(), text("x")], Vec::new());
+    assert_eq!(line(), "rsctl: the daemon is back");
+    assert_eq!((stage.submitted(), first.token.len()), (first, 16));
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!((said.code, said.text()), (Some(0), "7\n"));
+}
+
+#[test]
+fn a_daemon_that_does_not_come_back_or_is_of_another_dvm_is_reported() {
+    let story = || [at(10, submitted()), Act::Die];
+    let said = Stage::new(story()).output(&["run", "--reconnect", "100ms", "a"]);
+    assert_eq!(said.code, Some(242), "{said:?}");
+    assert!(said.err.contains("; it did not come back within 0.1s; when a daemon is running again"), "{said:?}");
+    let said = Stage::new(story()).output(&["run", "--reconnect", "0", "a"]);
+    assert!(said.err.starts_with(LOST) && !said.err.contains("trying again"), "{said:?}");
+
+    let mut stage = Stage::new(story());
+    let mut child = stage.rsctl(&["run", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert!(line().starts_with(LOST));
+    stage.again("77", [], vec![ended(JobState::Running, 0)]);
+    assert_eq!(line(), "rsctl: the daemon is back: DVM 9f is gone, and with it its jobs: n0 is a daemon of DVM 77");
+    assert_eq!(child.wait().unwrap().code(), Some(246));
+}
+
+#[test]
+fn ctrl_c_while_the_daemon_is_lost_cancels_when_it_is_back_or_leaves() {
+    let mut stage = Stage::new([at(10, submitted()), Act::Die]);
+    let mut child = stage.rsctl(&["run", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert!(line().starts_with(LOST));
+    let pid = Pid::from_raw(child.id().cast_signed());
+    kill(pid, Signal::SIGINT).unwrap();
+    assert!(line().starts_with("rsctl: job 7 will be cancelled when the daemon is back"));
+    stage.again(
+        "9f",
+        [Act::AwaitCancel(1), the_end(ended(JobState::Cancelled, 130))],
+        vec![ended(JobState::Running, 0)],
+    );
+    assert_eq!(stage.asked(), Asked::Attach(AttachRequest { job: 7, from: 10, owner: true }));
+    assert_eq!(stage.asked(), Asked::Cancel(7, None));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+
+    let stage = Stage::with_jobs([at(10, submitted()), Act::Die], vec![ended(JobState::Running, 0)]);
+    let mut child = stage.rsctl(&["attach"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert!(line().starts_with(LOST));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn logs_go_on_in_the_middle_of_an_event_and_say_what_is_missing() {
+    let jobs = || vec![ended(JobState::Running, 0)];
+    let piece = |position, index, text: &str| Record { position, index, ..record(0, Stream::Stdout, text.as_bytes()) };
+    let mut stage = Stage::with_jobs([Act::Tell(piece(0, 1, "a\n")), Act::Tell(piece(9, 2, "b\n")), Act::Die], jobs());
+    let mut child = stage.rsctl(&["logs", "-f", "7"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert!(line().starts_with("rsctl: lost the daemon while reading the output of job 7: "));
+    let lost = Record { position: 30, index: 1, lost_bytes: 2048, ..Record::default() };
+    stage.again("9f", [Act::Tell(piece(9, 3, "c\n")), Act::Tell(lost)], jobs());
+    assert_eq!(line(), "rsctl: the daemon is back");
+    let expected = LogsRequest { job: 7, follow: true, from: 9, skip: 2, ..LogsRequest::default() };
+    assert_eq!(stage.asked(), Asked::Logs(expected));
+    assert_eq!(line(), "rsctl: 2.0 KiB of output were not kept here");
+    let said = Said::of(child.wait_with_output().unwrap());
+    assert_eq!((said.code, said.text()), (Some(0), "a\nb\nc\n"));
 }
 
 /// A child whose stderr is read line by line.
@@ -282,7 +388,10 @@ fn signal_and_logs_send_the_job_and_the_rank() {
     assert_eq!(stage.asked(), Asked::Signal(7, Some(3), 10));
     let said = stage.output(&["logs", "last", "-r", "3", "-l", "--stream", "stdout"]);
     assert_eq!((said.code, said.text()), (Some(0), "[3] one\n[3] two\n"));
-    assert_eq!(stage.asked(), Asked::Logs(LogsRequest { job: 7, rank: Some(3), stream: Some(0), follow: false }));
+    assert_eq!(
+        stage.asked(),
+        Asked::Logs(LogsRequest { job: 7, rank: Some(3), stream: Some(0), ..LogsRequest::default() })
+    );
 }
 
 #[test]

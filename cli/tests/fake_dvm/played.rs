@@ -13,12 +13,12 @@ use rsd_proto::transport::{self, Admission, Services, Shares, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Output as OutputEvent, Submitted};
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
-    JobSelector, JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
-    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
-    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest,
-    NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest,
-    StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply, WaitsRequest,
+    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
+    JobEvent, JobInfo, JobSelector, JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone,
+    KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
+    ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch,
+    LogsRequest, NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest,
+    SignalRequest, StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply, WaitsRequest,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -33,12 +33,17 @@ pub(crate) enum Asked {
     Cancel(u64, Option<u64>),
     Signal(u64, Option<u32>, i32),
     Logs(LogsRequest),
+    Attach(AttachRequest),
     Plan(Box<PlanRequest>),
 }
 
 /// A step of the fake daemon's script.
 pub(crate) enum Act {
     Say(Box<Body>),
+    /// The same, with the position after the event.
+    SayAt(u64, Box<Body>),
+    /// A record for rsctl logs.
+    Tell(Record),
     /// Waits until rsctl has cancelled this many times.
     AwaitCancel(usize),
     /// Waits until rsctl's input has ended.
@@ -80,7 +85,13 @@ impl Played {
         tokio::spawn(async move {
             for act in acts {
                 let sent = match act {
-                    Act::Say(body) => sender.send(Ok(JobEvent { at_ms: 1, body: Some(*body) })).await,
+                    Act::Say(body) => {
+                        sender.send(Ok(JobEvent { at_ms: 1, body: Some(*body), ..JobEvent::default() })).await
+                    }
+                    Act::SayAt(position, body) => {
+                        sender.send(Ok(JobEvent { at_ms: 1, body: Some(*body), position })).await
+                    }
+                    Act::Tell(_) => panic!("a record among events"),
                     Act::Refuse(status) => sender.send(Err(status)).await,
                     Act::AwaitCancel(count) => {
                         let _ = played.cancels.subscribe().wait_for(|&cancels| cancels >= count).await;
@@ -128,8 +139,10 @@ impl Dvm for Fake {
         reply.map(Response::new).ok_or_else(|| refusal(Code::InvalidArgument, exit::USAGE, "unknown mapping `x`"))
     }
 
-    async fn attach(&self, request: Request<JobSelector>) -> Result<Response<Events>, Status> {
-        self.0.job(request.into_inner().job)?;
+    async fn attach(&self, request: Request<AttachRequest>) -> Result<Response<Events>, Status> {
+        let request = request.into_inner();
+        self.0.job(request.job)?;
+        self.0.tell(Asked::Attach(request));
         Ok(self.0.story())
     }
 
@@ -155,6 +168,25 @@ impl Dvm for Fake {
     async fn logs(&self, request: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
         self.0.tell(Asked::Logs(request.into_inner()));
         let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        let acts = std::mem::take(&mut *self.0.story.lock().unwrap());
+        if !acts.is_empty() {
+            let played = self.0.clone();
+            tokio::spawn(async move {
+                for act in acts {
+                    match act {
+                        Act::Tell(record) => sender.send(Ok(record)).await.unwrap(),
+                        Act::Die => {
+                            played.dead.send_replace(true);
+                            std::future::pending().await
+                        }
+                        Act::Say(_) | Act::SayAt(..) | Act::AwaitCancel(_) | Act::AwaitInput | Act::Refuse(_) => {
+                            panic!("an event among records")
+                        }
+                    }
+                }
+            });
+            return Ok(Response::new(ReceiverStream::new(receiver)));
+        }
         for text in ["one\n", "two\n"] {
             sender.try_send(Ok(record(3, Stream::Stdout, text.as_bytes()))).unwrap();
         }
@@ -313,6 +345,18 @@ impl Stage {
 
     pub(crate) fn with(story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>, plans: Vec<PlanReply>) -> Stage {
         let mut stage = Stage::empty();
+        stage.play("9f", story, jobs, plans);
+        stage
+    }
+
+    /// Starts the daemon again, of the DVM with this id.
+    pub(crate) fn again(&mut self, dvm: &str, story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>) {
+        self._lock = None;
+        fs::remove_dir_all(self.base.join("n0")).unwrap();
+        self.play(dvm, story, jobs, Vec::new());
+    }
+
+    fn play(&mut self, dvm: &str, story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>, plans: Vec<PlanReply>) {
         let (asked, receiver) = mpsc::channel();
         let played = Arc::new(Played {
             story: Mutex::new(story.into_iter().collect()),
@@ -323,9 +367,8 @@ impl Stage {
             input_ended: tokio::sync::watch::channel(false).0,
             dead: tokio::sync::watch::channel(false).0,
         });
-        stage.asked = receiver;
-        stage._lock = Some(serve(&stage.base, played));
-        stage
+        self.asked = receiver;
+        self._lock = Some(serve(&self.base, dvm, played));
     }
 
     pub(crate) fn rsctl(&self, args: &[&str]) -> Command {
@@ -351,10 +394,10 @@ impl Stage {
 }
 
 /// Listens in `base/n0`, in a thread that ends with the process.
-fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
+fn serve(base: &Path, dvm: &str, played: Arc<Played>) -> Flock<File> {
     let state_dir = base.join("n0");
     fs::create_dir(&state_dir).unwrap();
-    let json = r#"{"name":"n0","dvm":"9f","node":0,"head":true,"pid":1,"protocol":1}"#;
+    let json = format!(r#"{{"name":"n0","dvm":"{dvm}","node":0,"head":true,"pid":1,"protocol":1}}"#);
     fs::write(state_dir.join("daemon.json"), json).unwrap();
     let lock = Flock::lock(File::create(state_dir.join("rsd.lock")).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
     let socket = std::os::unix::net::UnixListener::bind(state_dir.join("rsd.sock")).unwrap();
@@ -409,7 +452,15 @@ pub(crate) fn submitted() -> Act {
 }
 
 pub(crate) fn record(rank: u32, stream: Stream, data: &[u8]) -> Record {
-    Record { rank, stream: stream.into(), data: data.to_vec().into(), more: false, job: 0 }
+    Record { rank, stream: stream.into(), data: data.to_vec().into(), ..Record::default() }
+}
+
+/// The act with this position.
+pub(crate) fn at(position: u64, act: Act) -> Act {
+    match act {
+        Act::Say(body) => Act::SayAt(position, body),
+        other => other,
+    }
 }
 
 pub(crate) fn output(records: Vec<Record>) -> Act {

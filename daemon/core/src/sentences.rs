@@ -330,6 +330,9 @@ pub(crate) fn fewer_ranks(ranks: u32) -> String {
     format!("starting {ranks} ranks, the most acceptable ones that fit now")
 }
 
+/// Why a job is cancelled whose client has not come back after a restart of the head.
+pub(crate) const OWNER_IS_GONE: &str = "the client that ran it has not come back since the head was restarted";
+
 /// Why a job waits that may fit when these many nodes have reconnected to a restarted head.
 pub(crate) fn nodes_return(nodes: usize) -> String {
     let (nodes, have) = if nodes == 1 { ("1 node".to_owned(), "has") } else { (format!("{nodes} nodes"), "have") };

@@ -10,11 +10,12 @@ use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
-    JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest,
-    KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
-    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, Record,
-    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, WaitsReply, WaitsRequest,
+    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
+    JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
+    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
+    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo,
+    PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
+    WaitsReply, WaitsRequest,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -111,7 +112,7 @@ impl Dvm for ForwardService {
     async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
         forward!(self, plan, request)
     }
-    async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
+    async fn attach(&self, request: Request<AttachRequest>) -> Reply<Self::AttachStream> {
         follow!(self, attach, request)
     }
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {

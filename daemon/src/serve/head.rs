@@ -9,11 +9,12 @@ use rsd_core::rsd::{Answer, Call, Caller};
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Share, Shares, exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
-    JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest,
-    KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
-    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, Record,
-    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, WaitsReply, WaitsRequest, job_event,
+    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
+    JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
+    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
+    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo,
+    PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
+    WaitsReply, WaitsRequest, job_event,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -80,8 +81,8 @@ impl HeadService {
         self.followers.take(caller.uid, 0).map(Some).ok_or_else(full)
     }
 
-    /// Returns a follower of a job's log from its beginning; 0 is the caller's last job.
-    async fn follow(&self, caller: Caller, job: JobId) -> Result<(JobId, Follower), Status> {
+    /// Returns a follower of a job's log from this position; 0 is the caller's last job.
+    async fn follow(&self, caller: Caller, job: JobId, from: u64) -> Result<(JobId, Follower), Status> {
         let job = self.job(caller, Call::GetJob(job)).await?.into_inner().job;
         let gone = || {
             refusal(
@@ -90,25 +91,35 @@ impl HeadService {
                 format!("unknown job {job}: it ended long ago, and its log is deleted"),
             )
         };
-        Ok((job, self.logs.follow(job).ok_or_else(gone)?))
+        Ok((job, self.logs.follow(job, from).ok_or_else(gone)?))
     }
 
     /// Sends a job's events as fast as the client reads them. Returns true if all were sent.
-    async fn send_events(mut follower: Follower, client: &mpsc::Sender<Result<JobEvent, Status>>) -> bool {
+    async fn send_events(
+        &self,
+        caller: Caller,
+        job: JobId,
+        mut follower: Follower,
+        client: &mpsc::Sender<Result<JobEvent, Status>>,
+    ) -> bool {
+        let mut has_ended = false;
         loop {
             let event = tokio::select! {
                 event = follower.next() => event,
                 () = client.closed() => return false,
             };
             let Some(event) = event else {
+                // The client may be gone.
                 if let Some(lost) = output_lost(&follower) {
-                    let _ = client.send(Err(lost)).await; // the client may be gone
+                    let _ = client.send(Err(lost)).await;
+                } else if !has_ended && let Some(end) = self.end_of(caller, job).await {
+                    let _ = client.send(Ok(end)).await;
                 }
                 return true;
             };
-            let last = matches!(event.body, Some(job_event::Body::Ended(_)));
+            has_ended = matches!(event.body, Some(job_event::Body::Ended(_)));
             if client.send(Ok(event)).await.is_err() {
-                return last;
+                return has_ended;
             }
         }
     }
@@ -147,6 +158,15 @@ async fn take_input(
     }
 }
 
+impl HeadService {
+    /// Returns the last event of a job whose log lacks it: an earlier head was killed before it had written it, or the client has it.
+    async fn end_of(&self, caller: Caller, job: JobId) -> Option<JobEvent> {
+        let info = self.job(caller, Call::GetJob(job)).await.ok()?.into_inner();
+        let body = job_event::Body::Ended(info.clone());
+        (info.ended_ms > 0).then(|| JobEvent { at_ms: info.ended_ms, body: Some(body), ..JobEvent::default() })
+    }
+}
+
 /// The error that ends a client's stream before the job's end.
 fn output_lost(follower: &Follower) -> Option<Status> {
     follower.failure().map(|why| refusal(Code::DataLoss, exit::SYSTEM, why))
@@ -178,11 +198,11 @@ impl Dvm for HeadService {
                 Answer::Refused(refused) => return drop(accepted.send(Err(status_of(refused)))),
                 other => return drop(accepted.send(Err(unexpected(&other)))),
             };
-            let was_followed = match service.follow(caller, job).await {
+            let was_followed = match service.follow(caller, job, 0).await {
                 Ok((_, follower)) => {
                     // Without a handler, the receiver of the events is gone, too.
                     let _ = accepted.send(Ok(()));
-                    HeadService::send_events(follower, &client).await
+                    service.send_events(caller, job, follower, &client).await
                 }
                 Err(status) => {
                     let _ = accepted.send(Err(status));
@@ -204,13 +224,21 @@ impl Dvm for HeadService {
         reply!(self.door.call(caller, call).await, Answer::Plan(reply) => *reply)
     }
 
-    async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
+    async fn attach(&self, request: Request<AttachRequest>) -> Reply<Self::AttachStream> {
         let caller = self.callers.of(&request)?;
-        let (_, follower) = self.follow(caller, request.into_inner().job).await?;
+        let AttachRequest { job, from, owner } = request.into_inner();
+        let (job, follower) = self.follow(caller, job, from).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let share = self.share(caller)?;
+        if owner {
+            self.job(caller, Call::OwnerBack(job)).await?;
+        }
+        let service = self.clone();
         tokio::spawn(async move {
-            HeadService::send_events(follower, &client).await;
+            let was_followed = service.send_events(caller, job, follower, &client).await;
+            if owner && !was_followed {
+                service.door.call(caller, Call::ClientGone(job)).await;
+            }
             drop(share);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -238,11 +266,12 @@ impl Dvm for HeadService {
                 return Err(refusal(Code::NotFound, exit::NO_SUCH_JOB, text));
             }
         }
-        let (_, mut follower) = self.follow(caller, wanted.job).await?;
+        let (_, mut follower) = self.follow(caller, wanted.job, wanted.from).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let share = self.share(caller)?;
         tokio::spawn(async move {
             let _share = share;
+            let mut skip = wanted.skip;
             loop {
                 let event = match wanted.follow {
                     true => tokio::select! {
@@ -257,11 +286,28 @@ impl Dvm for HeadService {
                     }
                     return;
                 };
-                let Some(job_event::Body::Output(output)) = event.body else { continue };
-                for record in output.records {
+                let position = follower.last();
+                let records = match event.body {
+                    Some(job_event::Body::Output(output)) => output.records,
+                    Some(job_event::Body::Gap(gap)) => vec![Record { lost_bytes: gap.bytes, ..Record::default() }],
+                    Some(
+                        job_event::Body::Submitted(_)
+                        | job_event::Body::Queued(_)
+                        | job_event::Body::Placed(_)
+                        | job_event::Body::RankExit(_)
+                        | job_event::Body::Killing(_)
+                        | job_event::Body::Ended(_)
+                        | job_event::Body::Notice(_),
+                    )
+                    | None => continue,
+                };
+                // Of the event in which the client stopped, it has the first records.
+                let had = if position == wanted.from { std::mem::take(&mut skip) } else { 0 };
+                for (index, record) in (1..).zip(records).filter(|(index, _)| *index > had) {
                     let rank = wanted.rank.is_none_or(|rank| rank == record.rank && record.job == 0);
                     let stream = wanted.stream.is_none_or(|stream| stream == record.stream);
-                    if rank && stream && client.send(Ok(record)).await.is_err() {
+                    let is_wanted = record.lost_bytes > 0 || rank && stream;
+                    if is_wanted && client.send(Ok(Record { position, index, ..record })).await.is_err() {
                         return;
                     }
                 }
@@ -284,7 +330,7 @@ impl Dvm for HeadService {
 
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        let (job, mut follower) = self.follow(caller, request.into_inner().job).await?;
+        let (job, mut follower) = self.follow(caller, request.into_inner().job, u64::MAX).await?;
         let _share = self.share(caller)?;
         follower.ended().await;
         self.job(caller, Call::GetJob(job)).await

@@ -136,8 +136,8 @@ pub(super) async fn serve(
     };
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
-    let on_pace = move |_, _| drop(tell.clone());
-    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, on_pace));
+    let tell = move |input| tell.send(Event::Input(input));
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, tell));
     let (ready, placed) = oneshot::channel();
     let shell = Shell::new(
         core,

@@ -183,6 +183,12 @@ pub struct JobSpec {
     /// The attribute MPI_UNIVERSE_SIZE of the ranks; 0: not set, because the size is unlimited; absent: the slots of the DVM.
     #[prost(uint32, optional, tag = "90")]
     pub universe_size: ::core::option::Option<u32>,
+    /// How long an attached job waits for its client after a restart of the head.
+    #[prost(uint64, tag = "230")]
+    pub reconnect_ms: u64,
+    /// 16 random bytes of the client, which sends the same again if it repeats the submission because the answer was lost; empty: none.
+    #[prost(bytes = "bytes", tag = "231")]
+    pub token: ::prost::bytes::Bytes,
 }
 /// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -220,6 +226,14 @@ pub struct Record {
     /// The rank's job, if the log's job spawned it; 0: the log's own job.
     #[prost(uint64, tag = "5")]
     pub job: u64,
+    /// In replies of Logs: the position of the record's event in the log, and the number of the event's records up to this one.
+    #[prost(uint64, tag = "230")]
+    pub position: u64,
+    #[prost(uint32, tag = "231")]
+    pub index: u32,
+    /// In replies of Logs: there is no record here, but so much output that was not kept.
+    #[prost(uint64, tag = "232")]
+    pub lost_bytes: u64,
 }
 /// How a rank ended, unless it exited with 0 after finalize.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -318,6 +332,12 @@ pub struct JobInfo {
     /// Whose job it is; absent in a DVM that serves one user.
     #[prost(message, optional, tag = "19")]
     pub owner: ::core::option::Option<User>,
+    /// As JobSpec.token.
+    #[prost(bytes = "bytes", tag = "100")]
+    pub token: ::prost::bytes::Bytes,
+    /// How much of its output is not in its log.
+    #[prost(uint64, tag = "230")]
+    pub lost_bytes: u64,
 }
 /// One event of a job. A job's events are its log, which is append-only and which every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -325,7 +345,10 @@ pub struct JobEvent {
     /// Milliseconds since the epoch by the head's clock.
     #[prost(uint64, tag = "1")]
     pub at_ms: u64,
-    #[prost(oneof = "job_event::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+    /// The place in the log after it, from which Attach can continue. Only in what clients get.
+    #[prost(uint64, tag = "231")]
+    pub position: u64,
+    #[prost(oneof = "job_event::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 230")]
     pub body: ::core::option::Option<job_event::Body>,
 }
 /// Nested message and enum types in `JobEvent`.
@@ -371,6 +394,14 @@ pub mod job_event {
         #[prost(uint64, tag = "2")]
         pub grace_ms: u64,
     }
+    /// So much output is not in the log here. `to`: the position after it.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Gap {
+        #[prost(uint64, tag = "1")]
+        pub bytes: u64,
+        #[prost(uint64, tag = "2")]
+        pub to: u64,
+    }
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         #[prost(message, tag = "2")]
@@ -391,6 +422,8 @@ pub mod job_event {
         /// A notice for the user, one sentence.
         #[prost(string, tag = "9")]
         Notice(::prost::alloc::string::String),
+        #[prost(message, tag = "230")]
+        Gap(Gap),
     }
 }
 /// A rank that others wait for.
@@ -846,6 +879,18 @@ pub struct JobSelector {
     #[prost(uint64, tag = "1")]
     pub job: u64,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachRequest {
+    /// As JobSelector.job.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// `JobEvent.position` of the last event that the client has; 0: from the beginning.
+    #[prost(uint64, tag = "230")]
+    pub from: u64,
+    /// Whether the client has submitted the job and lost its connection. The job ends with this connection, as with the first one.
+    #[prost(bool, tag = "231")]
+    pub owner: bool,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InputChunk {
     #[prost(uint64, tag = "1")]
@@ -875,6 +920,11 @@ pub struct LogsRequest {
     pub stream: ::core::option::Option<i32>,
     #[prost(bool, tag = "4")]
     pub follow: bool,
+    /// `Record.position` and `Record.index` of the last record that the client has; 0: from the beginning.
+    #[prost(uint64, tag = "230")]
+    pub from: u64,
+    #[prost(uint32, tag = "231")]
+    pub skip: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListJobsRequest {

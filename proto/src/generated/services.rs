@@ -121,10 +121,10 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Plan"));
             self.inner.unary(req, path, codec).await
         }
-        /// Streams all events of a job from its beginning until it ends.
+        /// Streams all events of a job from a position of its log until it ends.
         pub async fn attach(
             &mut self,
-            request: impl tonic::IntoRequest<crate::v1::JobSelector>,
+            request: impl tonic::IntoRequest<crate::v1::AttachRequest>,
         ) -> std::result::Result<
             tonic::Response<tonic::codec::Streaming<crate::v1::JobEvent>>,
             tonic::Status,
@@ -656,10 +656,10 @@ pub mod dvm_server {
             >
             + std::marker::Send
             + 'static;
-        /// Streams all events of a job from its beginning until it ends.
+        /// Streams all events of a job from a position of its log until it ends.
         async fn attach(
             &self,
-            request: tonic::Request<crate::v1::JobSelector>,
+            request: tonic::Request<crate::v1::AttachRequest>,
         ) -> std::result::Result<tonic::Response<Self::AttachStream>, tonic::Status>;
         /// Server streaming response type for the Input method.
         type InputStream: tonic::codegen::tokio_stream::Stream<
@@ -978,7 +978,7 @@ pub mod dvm_server {
                     struct AttachSvc<T: Dvm>(pub Arc<T>);
                     impl<
                         T: Dvm,
-                    > tonic::server::ServerStreamingService<crate::v1::JobSelector>
+                    > tonic::server::ServerStreamingService<crate::v1::AttachRequest>
                     for AttachSvc<T> {
                         type Response = crate::v1::JobEvent;
                         type ResponseStream = T::AttachStream;
@@ -988,7 +988,7 @@ pub mod dvm_server {
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<crate::v1::JobSelector>,
+                            request: tonic::Request<crate::v1::AttachRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {

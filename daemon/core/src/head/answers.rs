@@ -66,6 +66,10 @@ impl Head {
                 head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())
             }),
+            Call::OwnerBack(job) => self.with_job(req, caller, job, out, |head, job, _| {
+                head.timers.cancel(&Due::Owner(job));
+                Ok(())
+            }),
             Call::Status | Call::Pmi { .. } => {} // answered by the daemon and its node
         }
     }

@@ -183,6 +183,7 @@ impl Head {
     pub(super) fn conclude(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let ended = job.finish(now);
+        self.timers.cancel(&Due::Owner(id));
         let was_launched = job.map.size() > 0;
         out.log(now, id, ended);
         if !was_launched {

@@ -66,11 +66,15 @@ pub(super) struct Job {
     pub(super) spawned: Option<Spawned>,
     /// How many refused spawns its log reports.
     pub(super) refusals: usize,
+    /// As JobSpec.token.
+    pub(super) token: bytes::Bytes,
+    /// If the job ends with its client: how long it waits for the client after a restart of the head.
+    pub(super) awaits_owner: Option<Duration>,
     /// The notices that its log had when the head started, and whether it had a kill.
     told: kept::Told,
     told_killing: bool,
     /// How many bytes of its output are in no log.
-    pub(super) lost_output_bytes: u64,
+    pub(super) lost_bytes: u64,
     /// Whether its end is recorded; until then, its last records before that.
     pub(super) end_is_kept: bool,
     last_kept: Option<Box<(wire::KeptJob, Option<wire::KeptKill>)>>,
@@ -105,6 +109,8 @@ impl Job {
             grace_ms: pending.spec.kill_grace_ms.unwrap_or(grace_ms),
             spec_bytes: spec_bytes(&pending.spec, &pending.preput),
             command: command_line(&pending.spec),
+            token: pending.spec.token.clone(),
+            awaits_owner: pending.spec.attached.then(|| Duration::from_millis(pending.spec.reconnect_ms)),
             life: Life::Queued(Box::new(pending)),
             namespace,
             submitted_ms: now.unix_ms,
@@ -127,7 +133,7 @@ impl Job {
             refusals: 0,
             told: kept::Told::new(),
             told_killing: false,
-            lost_output_bytes: 0,
+            lost_bytes: 0,
             end_is_kept: false,
             last_kept: None,
             past: None,
@@ -394,6 +400,8 @@ impl Job {
             parent: self.spawned.as_ref().map_or(0, |spawned| spawned.parent),
             joined: self.joined,
             owner: self.owner.clone(),
+            token: self.token.clone(),
+            lost_bytes: self.lost_bytes,
             ..Default::default()
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use bytes::Bytes;
+
 use super::job::Job;
 use crate::{JobId, NodeId};
 
@@ -15,6 +17,8 @@ pub(super) struct Jobs {
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
     /// The spawned jobs that have not ended, by the root of their family.
     families: HashMap<JobId, BTreeSet<JobId>>,
+    /// The submitted jobs by user and token.
+    by_token: HashMap<(u32, Bytes), JobId>,
     /// The jobs of each user. In a DVM that serves one user, all belong to user 0.
     of_user: HashMap<u32, OfUser>,
 }
@@ -32,6 +36,7 @@ struct OfUser {
 
 impl Jobs {
     pub(super) fn insert(&mut self, job: Job) {
+        self.note_token(&job);
         self.alive.insert(job.id);
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
         of_user.all.insert(job.id);
@@ -45,10 +50,22 @@ impl Jobs {
 
     /// Adds a job that ended before the head was started.
     pub(super) fn insert_ended(&mut self, job: Job) {
+        self.note_token(&job);
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
         of_user.all.insert(job.id);
         of_user.ended.push_back(job.id);
         self.all.insert(job.id, job);
+    }
+
+    fn note_token(&mut self, job: &Job) {
+        if !job.token.is_empty() {
+            self.by_token.insert((job.owner_uid(), job.token.clone()), job.id);
+        }
+    }
+
+    /// Returns the job that this user has submitted with this token.
+    pub(super) fn of_token(&self, uid: u32, token: &Bytes) -> Option<JobId> {
+        self.by_token.get(&(uid, token.clone())).copied()
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<&Job> {
@@ -164,6 +181,7 @@ impl Jobs {
     pub(super) fn forget(&mut self, id: JobId) {
         let Some(job) = self.all.remove(&id) else { return };
         let uid = job.owner_uid();
+        self.by_token.remove(&(uid, job.token));
         let Some(of_user) = self.of_user.get_mut(&uid) else { return };
         of_user.ended.retain(|ended| *ended != id);
         of_user.all.remove(&id);

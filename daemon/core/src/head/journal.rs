@@ -313,6 +313,9 @@ impl Head {
             Life::Queued(pending) => Some(pending.spec.oversubscribe),
             Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => None,
         };
+        if let Some(patience) = job.awaits_owner {
+            self.timers.set(Due::Owner(id), now.mono + patience);
+        }
         self.jobs.insert(job);
         match (queued, launch) {
             (Some(may_pass), _) => self.queue.push(id, may_pass),

@@ -15,6 +15,8 @@ use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
 use crate::place::{self, Placement, Refusal};
 use crate::{JobId, Now, plan, sentences};
 
+/// The most bytes of a submission's token.
+const TOKEN_BYTES_MAX: usize = 64;
 /// The fewest bytes of a secret.
 const SECRET_BYTES_MIN: usize = 24;
 
@@ -30,6 +32,16 @@ impl Head {
     ) -> Result<(), Refused> {
         if self.is_stopping() {
             return Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped"));
+        }
+        if spec.token.len() > TOKEN_BYTES_MAX {
+            let text = format!("the token of a submission has at most {TOKEN_BYTES_MAX} bytes");
+            return Err(Refused::new(exit::USAGE, text));
+        }
+        if let Some(job) = self.jobs.of_token(self.realm(uid), &spec.token).filter(|_| !spec.token.is_empty()) {
+            // The answer was lost, and the client asks again.
+            self.timers.cancel(&Due::Owner(job));
+            out.answer(req, Answer::Submitted(job));
+            return Ok(());
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));

@@ -139,6 +139,8 @@ enum Due {
     Open(NodeId),
     /// A probe of the nodes' loads ends.
     Probe(u64),
+    /// The client of a job has not come back since the head was started.
+    Owner(JobId),
 }
 
 /// Whether the DVM is being stopped.
@@ -246,6 +248,7 @@ impl Head {
                 }
                 Due::Open(node) => self.on_not_opened(now, node, out),
                 Due::Job(job) => self.on_job_due(now, job, out),
+                Due::Owner(job) => self.cancel(now, job, None, sentences::OWNER_IS_GONE, out),
                 Due::Probe(probe) => {
                     let req = self.probes.end(probe);
                     self.answer_nodes(req, out);

@@ -86,7 +86,7 @@ impl Head {
     /// Handles that the first `events` events of a log are in its file, or never will be. `lost_bytes`: how much output is in no file.
     pub(crate) fn on_log_written(&mut self, log: JobId, events: u64, lost_bytes: u64, out: &mut Outputs<Order>) {
         if let Some(job) = self.jobs.get_mut(log) {
-            job.lost_output_bytes = job.lost_output_bytes.max(lost_bytes);
+            job.lost_bytes = job.lost_bytes.max(lost_bytes);
         }
         let mut arrived: BTreeMap<(JobId, NodeId), u64> = BTreeMap::new();
         for waiting in self.unwritten.written(log, events) {

@@ -21,7 +21,7 @@ impl Step {
                 stream: stream.into(),
                 data: record.data,
                 more: record.more,
-                job: 0,
+                ..wire::Record::default()
             });
         }
     }
@@ -29,7 +29,7 @@ impl Step {
     pub(super) fn on_output_closed(&mut self, now: Now, local: Local, stream: Stream, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         if let Some(data) = rank.lines[stream as usize].close() {
-            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, more: false, job: 0 });
+            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, ..wire::Record::default() });
         }
         self.report_exit_if_known(now, local, out);
     }

@@ -1,4 +1,4 @@
-//! Reads a job's log: what is written from the file, and the rest from memory.
+//! Reads a job's log: what is no longer in memory from the file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,41 +6,49 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use prost::Message;
-use rsd_proto::v1::JobEvent;
+use rsd_proto::transport::MESSAGE_BYTES_MAX;
+use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::events::{Place, gap};
 use super::{Log, PIECE_BYTES, Progress, lock};
 
-/// Reads one job's events in order.
+/// Reads one job's events in order. Each carries the position after it.
 #[derive(Debug)]
 pub(crate) struct Follower {
     log: Arc<Log>,
     progress: watch::Receiver<Progress>,
-    /// The number of the next event.
-    next: u64,
-    /// Where the next event is in the file, or would be.
-    at_byte: u64,
+    /// The positions of the next event, and of the last one.
+    position: u64,
+    last: u64,
+    /// Events that begin before this position are passed over.
+    from: u64,
     file: Option<Arc<File>>,
-    /// The bytes of the file from there on that were read.
+    /// The bytes that were read of the file, from the next event on, which is there.
     buffer: BytesMut,
+    at_byte: u64,
     failure: Option<String>,
 }
 
-/// Where a follower finds the next event.
-enum Place {
-    Memory(Box<JobEvent>),
-    /// It was dropped.
-    Nowhere,
-    /// In this file, if it is open, which has so many bytes.
-    File(Option<Arc<File>>, u64),
-    NotYet,
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.log.leave();
+    }
 }
 
 impl Follower {
-    pub(super) fn new(log: Arc<Log>) -> Follower {
+    /// Reads from this position on.
+    pub(super) fn new(log: Arc<Log>, from: u64) -> Follower {
         let progress = log.progress.subscribe();
-        Follower { log, progress, next: 0, at_byte: 0, file: None, buffer: BytesMut::new(), failure: None }
+        let (end, is_unread) = {
+            let events = lock(&log.events);
+            (events.end(), events.is_unread)
+        };
+        // Where the events of such a log are is not known before they are read.
+        let position = if is_unread { 0 } else { from.min(end) };
+        let (file, buffer) = (None, BytesMut::new());
+        Follower { log, progress, position, last: position, from, file, buffer, at_byte: 0, failure: None }
     }
 
     /// Waits for the next event; None after the last event of a job that has ended.
@@ -51,7 +59,7 @@ impl Follower {
             if event.is_some() || self.failure.is_some() {
                 return event;
             }
-            if progress.ended && self.next >= progress.events {
+            if progress.ended && self.position >= progress.seen {
                 return None;
             }
             if self.progress.changed().await.is_err() {
@@ -79,6 +87,11 @@ impl Follower {
         let _ = self.progress.wait_for(|progress| progress.ended).await;
     }
 
+    /// Returns the position at which the last event begins.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
     /// Returns why the events stopped before the job's end, if the log could not be read.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -88,36 +101,64 @@ impl Follower {
         loop {
             let before = self.buffer.len();
             if let Some(event) = take_event(&mut self.buffer)? {
-                self.next += 1;
-                self.at_byte += (before - self.buffer.len()) as u64;
-                return Ok(Some(event));
+                let bytes = (before - self.buffer.len()) as u64;
+                self.at_byte += bytes;
+                let (end, is_wanted) = match &event.body {
+                    Some(job_event::Body::Gap(gap)) => (gap.to.max(self.position), gap.bytes > 0 && gap.to > self.from),
+                    _ => (self.position + bytes, self.position >= self.from),
+                };
+                match is_wanted {
+                    true => return Ok(Some(self.pass(event, end))),
+                    false => self.position = end,
+                }
+                continue;
             }
-            match self.place() {
-                Place::Memory(event) => return Ok(Some(*event)),
-                Place::Nowhere => {}
-                Place::File(file, bytes) => self.fill(file, bytes).await?,
+            let (place, open) = {
+                let events = lock(&self.log.events);
+                let place = match events.is_unread {
+                    true => Place::File { byte: self.at_byte, file_bytes: events.file_bytes() },
+                    false => events.place(self.position),
+                };
+                (place, events.file.clone())
+            };
+            match place {
+                Place::Memory(event, end) => {
+                    self.buffer.clear();
+                    return Ok(Some(self.pass((*event).clone(), end)));
+                }
+                Place::Missing(0, to) => self.position = to,
+                Place::Missing(bytes, to) => return Ok(Some(self.pass(gap(bytes, to), to))),
+                Place::File { byte, file_bytes } => {
+                    if !self.fill(open, byte, file_bytes).await? {
+                        self.position = u64::MAX;
+                        return Ok(None);
+                    }
+                }
                 Place::NotYet => return Ok(None),
             }
         }
     }
 
-    fn place(&mut self) -> Place {
-        let events = lock(&self.log.events);
-        let Some(at) = self.next.checked_sub(events.written) else {
-            return Place::File(events.file.clone(), events.written_bytes);
-        };
-        let Some(entry) = usize::try_from(at).ok().and_then(|at| events.tail.get(at)) else { return Place::NotYet };
-        self.next += 1;
-        self.at_byte += entry.bytes;
-        entry.event.clone().map_or(Place::Nowhere, |event| Place::Memory(Box::new(event)))
+    fn pass(&mut self, event: JobEvent, end: u64) -> JobEvent {
+        (self.last, self.position) = (self.position, end);
+        JobEvent { position: end, ..event }
     }
 
-    /// Reads more of the file, which has so many bytes.
-    async fn fill(&mut self, open: Option<Arc<File>>, file_bytes: u64) -> std::io::Result<()> {
+    /// Reads more of the file, which has so many bytes, for the event at `byte`. Returns false at the end of an earlier head's file.
+    async fn fill(&mut self, open: Option<Arc<File>>, byte: u64, file_bytes: u64) -> std::io::Result<bool> {
+        if byte != self.at_byte {
+            (self.at_byte, self.buffer) = (byte, BytesMut::new());
+        }
         let file = self.file.clone().or(open);
         let path = self.log.path.clone();
         let from = self.at_byte + self.buffer.len() as u64;
-        let wanted = usize::try_from(file_bytes - from).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let wanted = usize::try_from(file_bytes.saturating_sub(from)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        if wanted == 0 {
+            return match lock(&self.log.events).is_unread {
+                true => Ok(false),
+                false => Err(std::io::Error::other("no event begins there")),
+            };
+        }
         let read = spawn_blocking(move || {
             let file = match file {
                 Some(file) => file,
@@ -130,14 +171,17 @@ impl Follower {
         let (file, bytes) = read.await.map_err(std::io::Error::other)??;
         self.file = Some(file);
         self.buffer.extend_from_slice(&bytes);
-        Ok(())
+        Ok(true)
     }
 }
 
 /// Takes one complete event from the front.
-fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
+pub(super) fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
     let mut peek = &buffer[..];
     let Ok(len) = prost::decode_length_delimiter(&mut peek) else { return Ok(None) };
+    if len > MESSAGE_BYTES_MAX {
+        return Err(std::io::Error::other("an event is too large"));
+    }
     let head = buffer.len() - peek.len();
     if peek.len() < len {
         return Ok(None);

@@ -5,58 +5,94 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use prost::Message;
+use super::events::Item;
+use super::{Busy, Log, PIECE_BYTES, State, Work, lock};
 
-use super::{Log, PIECE_BYTES, State, WAITING_BYTES, Work, lock};
+/// The pause after which a log that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What became of a turn of a log.
+enum Turn {
+    /// There may be more to write.
+    Again,
+    /// Nothing is left to write.
+    Over,
+    /// Nothing can be written at present.
+    Failed,
+}
 
 /// Writes until the logs are dropped.
 pub(super) fn write_all(work: &Receiver<Work>, state: &State) {
     let mut turns: VecDeque<Arc<Log>> = VecDeque::new();
+    // Those that are tried again at this time.
+    let (mut failed, mut retry_at): (Vec<Arc<Log>>, Instant) = (Vec::new(), Instant::now());
     #[cfg(test)]
     let mut reports: Vec<std::sync::mpsc::Sender<()>> = Vec::new();
     loop {
+        if !failed.is_empty() && retry_at <= Instant::now() {
+            turns.extend(failed.drain(..));
+        }
         let arrived = match turns.is_empty() {
             true => {
-                *lock(&state.busy_since) = None;
+                *lock(&state.busy) = Busy::default();
                 #[cfg(test)]
                 for to in reports.drain(..) {
                     let _ = to.send(()); // the test may have ended
                 }
-                match work.recv() {
+                let wait = retry_at.saturating_duration_since(Instant::now());
+                let next = match failed.is_empty() {
+                    true => work.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                    false => work.recv_timeout(wait),
+                };
+                match next {
                     Ok(work) => Some(work),
-                    Err(_) => return,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
             false => work.try_recv().ok(),
         };
-        *lock(&state.busy_since) = Some(Instant::now());
+        *lock(&state.busy) = Busy { since: Some(Instant::now()), is_given_up: false };
         match arrived {
             Some(Work::Write(log)) => turns.push_back(log),
             Some(Work::Remove(log)) => {
                 turns.retain(|other| !Arc::ptr_eq(other, &log));
+                failed.retain(|other| !Arc::ptr_eq(other, &log));
                 // Readers have the file open and do not need its name.
                 let _ = std::fs::remove_file(&log.path);
             }
             #[cfg(test)]
             Some(Work::Report(to)) => reports.push(to),
             None => {
-                let next = turns.pop_front().filter(write);
-                turns.extend(next);
+                let Some(log) = turns.pop_front() else { continue };
+                match write(&log) {
+                    Turn::Again => turns.push_back(log),
+                    Turn::Over => {}
+                    Turn::Failed => {
+                        retry_at = Instant::now() + RETRY;
+                        failed.push(log);
+                    }
+                }
             }
         }
     }
 }
 
-/// Writes one piece; returns whether there may be more.
-fn write(log: &Arc<Log>) -> bool {
-    log.write_piece().unwrap_or_else(|error| {
-        tracing::error!(path = %log.path.display(), %error, "cannot write a job's log");
-        log.fail(&error.to_string());
-        false
-    })
+/// Writes one piece.
+fn write(log: &Arc<Log>) -> Turn {
+    match log.write_piece() {
+        Ok(true) => Turn::Again,
+        Ok(false) => Turn::Over,
+        Err(error) => {
+            if log.fail(&error.to_string()) {
+                tracing::error!(path = %log.path.display(), %error, "cannot write a job's log");
+            }
+            Turn::Failed
+        }
+    }
 }
 
 impl Log {
@@ -64,7 +100,8 @@ impl Log {
     fn write_piece(&self) -> std::io::Result<bool> {
         // Nothing that may wait for the file system is done while this is locked.
         let mut events = lock(&self.events);
-        if events.tail.is_empty() || events.has_failed {
+        let piece = events.next_piece(PIECE_BYTES as u64);
+        if piece.is_empty() {
             events.is_queued = false;
             let open = events.file.clone().filter(|_| events.has_ended);
             drop(events);
@@ -73,38 +110,28 @@ impl Log {
             }
             return Ok(false);
         }
-        let (mut batch, mut size) = (Vec::new(), 0);
-        for entry in &events.tail {
-            batch.extend(entry.event.clone());
-            size += entry.bytes;
-            if size >= PIECE_BYTES as u64 {
-                break;
-            }
-        }
-        let (file, before) = (events.file.clone(), events.written_bytes);
+        let (file, before, had_failed) = (events.file.clone(), events.file_bytes(), events.has_failed);
         drop(events);
         let file = match file {
             Some(file) => file,
             None => Arc::new(OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?),
         };
-        let bytes: Vec<u8> = batch.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
+        let bytes: Vec<u8> = piece.iter().flat_map(Item::encoded).collect();
         if let Err(error) = (&*file).write_all(&bytes) {
             // A reader must not find a partial event.
             let _ = file.set_len(before);
             return Err(error);
         }
         let mut events = lock(&self.events);
-        events.file = Some(file);
-        if events.has_failed {
-            return Ok(true); // the daemon has given up meanwhile, and the events are in memory
+        events.file = Some(Arc::clone(&file));
+        if events.has_failed && !had_failed {
+            // The daemon has given up meanwhile: followers know that this is not kept.
+            drop(events);
+            file.set_len(before)?;
+            return Err(std::io::Error::other("it was written too late"));
         }
-        events.tail.drain(..batch.len());
-        events.tail_bytes -= size;
-        events.written += batch.len() as u64;
-        events.written_bytes += size;
-        if events.tail_bytes <= WAITING_BYTES / 4 {
-            self.is_no_longer_slow(&mut events);
-        }
+        events.written(piece.len());
+        self.settle(&mut events);
         Ok(true)
     }
 

@@ -142,6 +142,7 @@ impl Job {
                     | job_event::Body::Queued(_)
                     | job_event::Body::Placed(_)
                     | job_event::Body::Output(_)
+                    | job_event::Body::Gap(_)
                     | job_event::Body::Ended(_),
                 )
                 | None => {}
@@ -171,6 +172,7 @@ impl Job {
         job.ends = Ends::restore(&info);
         job.spec_bytes = 0;
         job.end_is_kept = true;
+        job.token = info.token.clone();
         job.past = Some(Box::new(info));
         Some(job)
     }

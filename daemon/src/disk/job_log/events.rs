@@ -1,0 +1,396 @@
+//! What of one log is in the file and what is in memory. No I/O.
+//!
+//! A *position* is a place in the log. It grows by an event's length with every event that is appended, whether the file gets it or not,
+//! so a client can name the place where it stopped, also to the next head. A [`Gap`](job_event::Gap) in the file says that the positions
+//! up to its `to` are not there: output that was not kept, or a restart. After a restart positions go on at a number that no earlier head
+//! has used, because followers may have seen what the file never got.
+//!
+//! ```text
+//! file:     |event|event|gap|event|
+//! waiting:                        |event|event|      goes to the file next
+//! recent:                   |event|event|event|      in memory, for followers that keep up
+//!                                 ^ seen      ^ end
+//! ```
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use prost::Message;
+use rsd_proto::v1::{JobEvent, job_event};
+
+/// Where the events of a log are.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// The last events, in order; at least those that followers may not read yet.
+    recent: VecDeque<Entry>,
+    recent_bytes: u64,
+    /// What the file must get, in order. A gap at the end may still grow.
+    waiting: VecDeque<Item>,
+    waiting_bytes: u64,
+    /// The positions up to which followers may read, of the end, and up to which the file says everything.
+    seen: u64,
+    end: u64,
+    written_to: u64,
+    file_bytes: u64,
+    /// The gaps in the file.
+    jumps: Vec<Jump>,
+    /// How many events the core has appended.
+    appended: u64,
+    /// How much output is not in the file.
+    pub(super) lost_bytes: u64,
+    /// The bytes that count for the user.
+    pub(super) counted_bytes: u64,
+    /// Open while the job runs.
+    pub(super) file: Option<Arc<File>>,
+    /// Whether the writer has a task for this log.
+    pub(super) is_queued: bool,
+    /// Whether a limit is reached: further output is not kept.
+    is_full: bool,
+    /// Whether the file cannot be written at present: output is not kept, and followers see everything at once.
+    pub(super) has_failed: bool,
+    pub(super) has_ended: bool,
+    /// A log of an earlier head of which only the file's size is known.
+    pub(super) is_unread: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: u64,
+    bytes: u64,
+    /// How many events the core had appended before.
+    number: u64,
+    event: Arc<JobEvent>,
+}
+
+/// Something that the file must get.
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    Event { event: Arc<JobEvent>, at: u64, bytes: u64 },
+    Gap { bytes: u64, at: u64, to: u64 },
+}
+
+/// A gap in the file: between which positions, and where its record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) at_byte: u64,
+    pub(super) next_byte: u64,
+}
+
+/// What a file that exists already has.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct FileContents {
+    pub(super) bytes: u64,
+    /// The position of its end.
+    pub(super) end: u64,
+    pub(super) jumps: Vec<Jump>,
+    pub(super) lost_bytes: u64,
+    pub(super) has_ended: bool,
+}
+
+/// Where a follower finds what comes at a position.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// This event, which ends at this position.
+    Memory(Arc<JobEvent>, u64),
+    /// So much output is missing up to this position.
+    Missing(u64, u64),
+    /// From this byte of the file on, which has so many bytes.
+    File {
+        byte: u64,
+        file_bytes: u64,
+    },
+    NotYet,
+}
+
+/// What an append has done.
+pub(super) struct Appended {
+    /// The bytes that count for the user.
+    pub(super) bytes: u64,
+    /// Whether the writer needs a task.
+    pub(super) needs_task: bool,
+}
+
+impl Events {
+    /// A log that goes on after these contents, from the position `begin` on if that is later.
+    pub(super) fn after(contents: FileContents, begin: u64) -> Events {
+        let FileContents { bytes, end, jumps, lost_bytes, has_ended } = contents;
+        let to = begin.max(end);
+        let mut events = Events {
+            end: to,
+            written_to: end,
+            file_bytes: bytes,
+            jumps,
+            lost_bytes,
+            counted_bytes: bytes,
+            has_ended,
+            ..Events::default()
+        };
+        if to > end {
+            events.waiting.push_back(Item::Gap { bytes: 0, at: end, to });
+        }
+        events.update();
+        events
+    }
+
+    /// A log of a job that has ended, with a file of this size.
+    pub(super) fn unread(bytes: u64) -> Events {
+        let (seen, end) = (u64::MAX, u64::MAX);
+        let counted_bytes = bytes;
+        Events { seen, end, file_bytes: bytes, counted_bytes, has_ended: true, is_unread: true, ..Events::default() }
+    }
+
+    /// Adds an event of the core; output only within `limit_bytes` of this log and `room` bytes of its user.
+    pub(super) fn append(&mut self, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
+        let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
+        self.has_ended |= matches!(event.body, Some(job_event::Body::Ended(_)));
+        let before = self.counted_bytes;
+        let (bytes, used) = (delimited_len(&event), self.file_bytes + self.waiting_bytes);
+        let why_not = match is_output && !self.is_full && !self.has_failed {
+            true if used + bytes > limit_bytes => Some(format!(
+                "output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"
+            )),
+            true if bytes > room => Some(
+                "output from here on is not kept: the logs of your jobs have as many bytes as this DVM allows a user (users.log)"
+                    .to_owned(),
+            ),
+            true | false => None,
+        };
+        if let Some(text) = why_not {
+            self.is_full = true;
+            self.note(event.at_ms, text);
+        }
+        self.push(event, is_output && (self.is_full || self.has_failed));
+        self.appended += 1;
+        self.update();
+        // A gap alone is written with the next event.
+        let needs_task = !self.is_queued && matches!(self.waiting.back(), Some(Item::Event { .. }));
+        self.is_queued |= needs_task;
+        Appended { bytes: self.counted_bytes - before, needs_task }
+    }
+
+    fn note(&mut self, at_ms: u64, text: String) {
+        self.push(JobEvent { at_ms, body: Some(job_event::Body::Notice(text)), ..JobEvent::default() }, false);
+    }
+
+    fn push(&mut self, event: JobEvent, is_lost: bool) {
+        let (bytes, at) = (delimited_len(&event), self.end);
+        let event = Arc::new(event);
+        self.end += bytes;
+        self.recent.push_back(Entry { at, bytes, number: self.appended, event: Arc::clone(&event) });
+        self.recent_bytes += bytes;
+        match is_lost {
+            true => {
+                let lost = output_bytes(&event);
+                self.lost_bytes += lost;
+                add_gap(&mut self.waiting, lost, at, self.end);
+            }
+            false => {
+                self.waiting.push_back(Item::Event { event, at, bytes });
+                self.waiting_bytes += bytes;
+                self.counted_bytes += bytes;
+            }
+        }
+    }
+
+    /// Decides what followers may read. They never un-see anything.
+    fn update(&mut self) {
+        let unwritten = self.waiting.iter().find_map(|item| match item {
+            Item::Event { at, .. } => Some(*at),
+            Item::Gap { .. } => None,
+        });
+        let seen = unwritten.filter(|_| !self.has_failed).unwrap_or(self.end);
+        self.seen = self.seen.max(seen);
+    }
+
+    /// Removes events from memory, the oldest first, until it has about `keep_bytes`.
+    pub(super) fn trim(&mut self, keep_bytes: u64) {
+        while self.recent_bytes > keep_bytes
+            && let Some(first) = self.recent.front()
+            && first.at + first.bytes <= self.seen
+        {
+            self.recent_bytes -= first.bytes;
+            self.recent.pop_front();
+        }
+    }
+
+    /// Returns what the file must get next: about `piece_bytes`. Empty: nothing.
+    pub(super) fn next_piece(&self, piece_bytes: u64) -> Vec<Item> {
+        let (mut piece, mut size) = (Vec::new(), 0);
+        for item in &self.waiting {
+            piece.push(item.clone());
+            if let Item::Event { bytes, .. } = item {
+                size += bytes;
+            }
+            if size >= piece_bytes {
+                break;
+            }
+        }
+        // It may still grow.
+        if matches!(piece.last(), Some(Item::Gap { .. })) {
+            piece.pop();
+        }
+        piece
+    }
+
+    /// Records that the first `items` of those that wait are in the file.
+    pub(super) fn written(&mut self, items: usize) {
+        self.has_failed = false;
+        for item in self.waiting.drain(..items) {
+            match item {
+                Item::Event { at, bytes, .. } => {
+                    self.file_bytes += bytes;
+                    self.waiting_bytes -= bytes;
+                    self.written_to = at + bytes;
+                }
+                Item::Gap { at, to, .. } => {
+                    let at_byte = self.file_bytes;
+                    self.file_bytes += item.encoded().len() as u64;
+                    self.jumps.push(Jump { from: at, to, at_byte, next_byte: self.file_bytes });
+                    self.written_to = to;
+                }
+            }
+        }
+        self.update();
+    }
+
+    /// Gives up the output that is not in the file. Returns false if that was done already.
+    pub(super) fn fail(&mut self, text: String) -> bool {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return false;
+        }
+        let mut at_ms = 0;
+        for item in std::mem::take(&mut self.waiting) {
+            match item {
+                Item::Event { event, at, bytes } if matches!(event.body, Some(job_event::Body::Output(_))) => {
+                    let lost = output_bytes(&event);
+                    self.lost_bytes += lost;
+                    self.waiting_bytes -= bytes;
+                    self.counted_bytes = self.counted_bytes.saturating_sub(bytes);
+                    add_gap(&mut self.waiting, lost, at, at + bytes);
+                }
+                Item::Event { ref event, .. } => {
+                    at_ms = event.at_ms;
+                    self.waiting.push_back(item);
+                }
+                Item::Gap { bytes, at, to } => add_gap(&mut self.waiting, bytes, at, to),
+            }
+        }
+        if !self.has_ended {
+            self.note(at_ms, text);
+        }
+        self.update();
+        true
+    }
+
+    /// Returns where a follower finds what comes at `position`.
+    pub(super) fn place(&self, position: u64) -> Place {
+        if position >= self.seen {
+            return Place::NotYet;
+        }
+        if self.recent.front().is_some_and(|first| first.at <= position) {
+            let at = self.recent.partition_point(|entry| entry.at < position);
+            return match self.recent.get(at).filter(|entry| entry.at < self.seen) {
+                Some(entry) => Place::Memory(Arc::clone(&entry.event), entry.at + entry.bytes),
+                None => Place::Missing(0, self.seen),
+            };
+        }
+        if position < self.written_to {
+            return Place::File { byte: self.byte_of(position), file_bytes: self.file_bytes };
+        }
+        match self.waiting.get(self.waiting.partition_point(|item| item.to() <= position)) {
+            Some(Item::Event { event, at, bytes }) => Place::Memory(Arc::clone(event), at + bytes),
+            Some(Item::Gap { bytes, to, .. }) => Place::Missing(*bytes, *to),
+            None => Place::Missing(0, self.seen),
+        }
+    }
+
+    /// Where the event at a position is in the file; for a position in a gap, where the gap's record is.
+    fn byte_of(&self, position: u64) -> u64 {
+        let next = self.jumps.partition_point(|jump| jump.to <= position);
+        match self.jumps.get(next) {
+            Some(jump) if jump.from <= position => jump.at_byte,
+            Some(_) | None => match next.checked_sub(1).and_then(|before| self.jumps.get(before)) {
+                Some(before) => before.next_byte + (position - before.to),
+                None => position,
+            },
+        }
+    }
+
+    /// The number of the core's first events that are in the file or never will be.
+    pub(super) fn settled(&self) -> u64 {
+        let unseen = self.recent.partition_point(|entry| entry.at < self.seen);
+        self.recent.get(unseen).map_or(self.appended, |entry| entry.number)
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+}
+
+impl Item {
+    fn to(&self) -> u64 {
+        match self {
+            Item::Event { at, bytes, .. } => at + bytes,
+            Item::Gap { to, .. } => *to,
+        }
+    }
+
+    /// The bytes of the file.
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        match self {
+            Item::Event { event, .. } => event.encode_length_delimited_to_vec(),
+            Item::Gap { bytes, to, .. } => gap(*bytes, *to).encode_length_delimited_to_vec(),
+        }
+    }
+}
+
+/// The event in place of output that was not kept.
+pub(super) fn gap(bytes: u64, to: u64) -> JobEvent {
+    JobEvent { body: Some(job_event::Body::Gap(job_event::Gap { bytes, to })), ..JobEvent::default() }
+}
+
+/// Adds a gap; one gap follows no other.
+fn add_gap(waiting: &mut VecDeque<Item>, more: u64, at: u64, end: u64) {
+    match waiting.back_mut() {
+        Some(Item::Gap { bytes, to, .. }) => (*bytes, *to) = (*bytes + more, end),
+        Some(Item::Event { .. }) | None => waiting.push_back(Item::Gap { bytes: more, at, to: end }),
+    }
+}
+
+/// How much of ranks' output an event has.
+fn output_bytes(event: &JobEvent) -> u64 {
+    match &event.body {
+        Some(job_event::Body::Output(output)) => output.records.iter().map(|record| record.data.len() as u64).sum(),
+        Some(
+            job_event::Body::Submitted(_)
+            | job_event::Body::Queued(_)
+            | job_event::Body::Placed(_)
+            | job_event::Body::RankExit(_)
+            | job_event::Body::Killing(_)
+            | job_event::Body::Ended(_)
+            | job_event::Body::Notice(_)
+            | job_event::Body::Gap(_),
+        )
+        | None => 0,
+    }
+}
+
+pub(super) fn delimited_len(event: &JobEvent) -> u64 {
+    let len = event.encoded_len();
+    (len + prost::length_delimiter_len(len)) as u64
+}
