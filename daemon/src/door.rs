@@ -37,6 +37,8 @@ pub(crate) enum Event {
         join: Box<GroupJoin>,
         client: mpsc::UnboundedSender<join::Event>,
     },
+    /// Somebody waits until what is in the journal is on the disk.
+    Sync(oneshot::Sender<bool>),
     /// The state directory was deleted and exists again, empty.
     DirectoryCreated,
     /// Exit at once; steps keep running.
@@ -59,6 +61,13 @@ impl Door {
     /// Adds an event. Events after the end of the loop are dropped.
     pub(crate) fn send(&self, event: Event) {
         let _ = self.events.send(event);
+    }
+
+    /// Waits until the head's decisions so far are on its disk. A failure is logged where it occurs.
+    pub(crate) async fn sync(&self) {
+        let (waits, told) = oneshot::channel();
+        self.send(Event::Sync(waits));
+        let _ = told.await; // a daemon that is stopping does not answer
     }
 
     /// Returns an unused number for a link, or for a member of a group.

@@ -284,6 +284,9 @@ pub(crate) struct StopOptions {
     /// Kill running jobs instead of refusing to stop
     #[arg(long)]
     pub(crate) force: bool,
+    /// Stop this daemon only, and leave its jobs running: they go on when it is started again
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) keep_jobs: bool,
 }
 
 #[derive(Debug, Args)]

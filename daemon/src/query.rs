@@ -155,7 +155,8 @@ pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
         lock => Some(lock.context("open the daemon's lock")?),
     };
-    ask(&daemon, async |channel| dvm_client(channel).shutdown(ShutdownRequest { force: options.force }).await)?;
+    let StopOptions { force, keep_jobs, .. } = options;
+    ask(&daemon, async |channel| dvm_client(channel).shutdown(ShutdownRequest { force, keep_jobs }).await)?;
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
     while lock.as_ref().is_some_and(|lock| lock.try_lock_shared().is_err()) {
         if std::time::Instant::now() > deadline {
@@ -165,6 +166,7 @@ pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    println!("rsd: stopped: {}", daemon.state_dir().display());
+    let rest = if keep_jobs { "; its jobs wait for its next start" } else { "" };
+    println!("rsd: stopped: {}{rest}", daemon.state_dir().display());
     Ok(())
 }

@@ -9,13 +9,13 @@ use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
 use rsd_proto::transport::parts::split;
-use rsd_proto::v1::{NodeLoad, Up};
+use rsd_proto::v1::{Kept, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
 use crate::disk::job_log::JobLogs;
-use crate::disk::kept::KeptFile;
+use crate::disk::journal::Journal;
 use crate::disk::state_dir::{Identity, StateDir};
 use crate::disk::step_files;
 use crate::door::{Door, Event};
@@ -40,7 +40,7 @@ pub(crate) struct Shell {
     is_saved: bool,
     next_job: JobId,
     logs: Arc<JobLogs>,
-    kept: KeptFile,
+    journal: Journal,
     steps: Steps,
     door: Door,
     links: HashMap<LinkId, Downs>,
@@ -78,9 +78,9 @@ impl Shell {
         way_up: Option<WayUp>,
         port: TcpPort,
         ready: oneshot::Sender<Placed>,
+        (journal, before): (Journal, Vec<Kept>),
     ) -> Shell {
         let steps = Steps::new(Arc::clone(&state_dir), door.clone());
-        let (kept, before) = KeptFile::open(state_dir.kept());
         let mut shell = Shell {
             core,
             clock,
@@ -89,7 +89,7 @@ impl Shell {
             identity,
             is_saved: true,
             logs,
-            kept,
+            journal,
             steps,
             door,
             links: HashMap::new(),
@@ -109,7 +109,7 @@ impl Shell {
         if is_head {
             shell.write_identity();
             shell.handle(Input::Kept { records: before, logs });
-            let _ = shell.kept.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
+            let _ = shell.journal.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
             shell.report_ready();
         }
         shell
@@ -167,6 +167,7 @@ impl Shell {
                 self.handle(Input::Join { member, join });
             }
             Event::DirectoryCreated => self.write_everything(),
+            Event::Sync(waits) => self.journal.sync(waits),
             Event::Terminate => self.over = true,
         }
     }
@@ -247,8 +248,8 @@ impl Shell {
                 }
             }
             Effect::Keep(kept) => {
-                let Shell { core, kept: file, .. } = self;
-                file.append(&kept, || core.kept());
+                let Shell { core, journal, .. } = self;
+                journal.append(&kept, || core.kept());
             }
             Effect::OpenPort => {
                 if let Some(at) = self.port.open_for_children() {
@@ -274,11 +275,11 @@ impl Shell {
                 }
             }
             // Only what a stopped DVM leaves: the jobs that have ended.
-            Effect::ForgetKept => drop(self.kept.rewrite(&self.core.kept())),
+            Effect::ForgetKept => drop(self.journal.rewrite(&self.core.kept())),
             Effect::Exit => {
                 self.over = true;
                 if self.core.is_head() {
-                    let _ = self.kept.rewrite(&self.core.kept()); // after a failure, the file has more than is needed
+                    let _ = self.journal.rewrite(&self.core.kept()); // after a failure, the file has more than is needed
                 }
             }
         }
@@ -288,7 +289,7 @@ impl Shell {
     fn write_everything(&mut self) {
         self.write_identity();
         if self.core.is_head() {
-            let _ = self.kept.rewrite(&self.core.kept()); // after a failure, the next change rewrites the file
+            let _ = self.journal.rewrite(&self.core.kept()); // after a failure, the next change rewrites the file
         }
         for link in self.core.step_links() {
             self.links.remove(&link);
@@ -298,7 +299,7 @@ impl Shell {
     /// A node's id and the use of a token are answered only after they are on disk: else the next head would give both again.
     fn unless_unsaved(&mut self, answer: Answer) -> Answer {
         match answer {
-            Answer::Redeemed { .. } if !(self.is_saved && self.kept.is_saved()) => Answer::Refused(Refused {
+            Answer::Redeemed { .. } if !(self.is_saved && self.journal.is_saved()) => Answer::Refused(Refused {
                 exit_code: exit::SYSTEM,
                 text: "the head cannot write its records, so it admits no one (see its log)".into(),
             }),

@@ -15,6 +15,7 @@ mod hangs;
 mod hosts;
 mod jobs;
 mod joining;
+mod kills;
 mod kv;
 mod launch;
 mod library;

@@ -106,8 +106,41 @@ fn a_killed_head_gives_clients_a_clear_error() {
     assert!(said.contains("lost the daemon while job 1 ran"), "{said}");
     let said = dvm.ctl("ps").fails(241);
     assert!(said.contains("rsd start"), "{said}");
-    // The ranks survive until their daemon returns and ends the job, which has lost its client.
+    // The job has lost its client, which does not come back.
     dvm.restart(0);
+    dvm.ctl("wait 1").fails(130);
+}
+
+#[test]
+fn a_job_whose_client_is_gone_ends_after_a_restart_of_the_head() {
+    let mut dvm = Dvm::start(1);
+    let job = dvm.rsctl(["run", "--reconnect", "1s", "-n", "2", "sh", "-c", "echo up; exec sleep 1000"]).start();
+    job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
+    dvm.kill(0);
+    job.signal(nix::sys::signal::Signal::SIGKILL);
+    dvm.restart(0);
+    dvm.ctl("wait 1").fails(130);
+    let shown = dvm.ctl("job show 1").ok();
+    assert!(shown.contains("has not come back since the head was restarted") || shown.contains("cancelled"), "{shown}");
+}
+
+#[test]
+fn a_daemon_that_stops_with_keep_jobs_continues_them_at_its_next_start() {
+    let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
+    let gate = dvm.scratch().join("gate");
+    let wait = format!("echo up; while ! test -e {}; do sleep 0.02; done; echo done", gate.display());
+    let job = dvm.rsctl(["run", "-n", "4", "sh", "-c", &wait]).start();
+    job.until_stdout(|out| (out.matches("up").count() == 4).then_some(()));
+    for node in [1, 0] {
+        let stop = dvm.call(built::rsd()).args(["stop", "--keep-jobs", "--dvm"]).args([dvm.state_dir(node)]);
+        let stopped = stop.ok();
+        assert!(stopped.contains("its jobs wait for its next start"), "{stopped}");
+        dvm.restart(node);
+    }
+    dvm.file("gate", "");
+    let job = job.end();
+    assert_eq!(job.out().matches("done").count(), 4);
+    job.ok();
 }
 
 #[test]

@@ -119,13 +119,9 @@ impl StateDir {
         self.path.join("jobs")
     }
 
-    pub(crate) fn kept(&self) -> PathBuf {
-        self.path.join("kept")
-    }
-
     /// Deletes what the head of another DVM kept here.
     pub(crate) fn forget_kept(&self) {
-        let _ = fs::remove_file(self.kept());
+        super::journal::forget(&self.path);
     }
 
     pub(crate) fn identity(&self) -> Option<Identity> {

@@ -194,7 +194,13 @@ impl Dvm for HeadService {
         // A task of its own, because this handler ends when the connection is lost, and an attached job must not stay behind.
         tokio::spawn(async move {
             let job = match service.door.call(caller, Call::Submit { spec: Box::new(spec), random, user }).await {
-                Answer::Submitted(job) => job,
+                Answer::Submitted(job) => {
+                    // Nobody may be left who knows of the job when the machine crashes. An attached client would submit it again.
+                    if !attached {
+                        service.door.sync().await;
+                    }
+                    job
+                }
                 Answer::Refused(refused) => return drop(accepted.send(Err(status_of(refused)))),
                 other => return drop(accepted.send(Err(unexpected(&other)))),
             };

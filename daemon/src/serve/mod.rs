@@ -26,7 +26,7 @@ use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{ShutdownReply, ShutdownRequest, StatusReply};
 use tonic::{Code, Response, Status};
 
-use crate::door::Door;
+use crate::door::{Door, Event};
 
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
@@ -78,5 +78,14 @@ pub(crate) async fn status(door: &Door, caller: Caller, about: &About) -> Reply<
 
 /// Handles a request to shut down, in the same way on every daemon.
 pub(crate) async fn shutdown(door: &Door, caller: Caller, request: ShutdownRequest) -> Reply<ShutdownReply> {
+    if request.keep_jobs {
+        if !caller.is_admin {
+            let text = "only root stops a daemon that serves all users";
+            return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
+        }
+        // As TERM does: the steps wait for the next daemon.
+        door.send(Event::Terminate);
+        return Ok(Response::new(ShutdownReply {}));
+    }
     reply!(door.call(caller, Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
 }

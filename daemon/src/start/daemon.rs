@@ -29,6 +29,7 @@ use tracing::{info, warn};
 use super::{DAEMONIZED, TERMINAL, name_of};
 use crate::clock::{Clock, unix_ms};
 use crate::disk::job_log::JobLogs;
+use crate::disk::journal::Journal;
 use crate::disk::state_dir::{Identity, StateDir};
 use crate::disk::step_files;
 use crate::door::{Door, Event};
@@ -134,6 +135,7 @@ pub(super) async fn serve(
         steps: steps.collect(),
         serves_all: callers.serves_all,
     };
+    let journal = Journal::open(state_dir.path())?;
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
     let tell = move |input| tell.send(Event::Input(input));
@@ -149,6 +151,7 @@ pub(super) async fn serve(
         way_up.clone(),
         port,
         ready,
+        journal,
     );
 
     let (stop_serving, stopped) = oneshot::channel();

@@ -1458,6 +1458,9 @@ pub struct ShutdownRequest {
     /// Kill running jobs. Without it, running jobs make the call fail.
     #[prost(bool, tag = "1")]
     pub force: bool,
+    /// Only this daemon stops. Its jobs go on, and wait for the next daemon with its state directory.
+    #[prost(bool, tag = "100")]
+    pub keep_jobs: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownReply {}

@@ -297,8 +297,11 @@ fn job_of(kept: &wire::Kept) -> Option<JobId> {
     }
 }
 
-/// Returns a record without the reason why a job is queued, which changes with every other job.
+/// Returns a record without what changes later: the reason why a job is queued, and what is known of the cause of its end.
 fn without_reason(mut kept: wire::Kept) -> wire::Kept {
+    if let Some(What::Kill(kill)) = &mut kept.what {
+        kill.cause = None;
+    }
     if let Some(What::Job(wire::KeptJob { state: Some(State::Queued(queued)), .. })) = &mut kept.what {
         queued.reason.clear();
     }
