@@ -40,18 +40,20 @@ fn kinds(mpi: Mpi, spawning: Mpi) -> Vec<Kind> {
     let cat = run("-n 2 --stdin 0", script("[ $RSD_RANK = 1 ] || exec cat"));
     let family = spawning.program("spawn.c");
     vec![
-        kind("ring", 0, run("-n 6", vec![mpi.program("ring.c"), "300".to_owned()])),
+        kind("ring", 0, run("-n 6", vec![mpi.program("ring.c"), "20".to_owned()])),
         kind("flood", 0, run("-n 4", vec![plain("flood.c"), "20000".to_owned()])),
         kind(
             "slow lines",
             0,
             run("-n 3", script("for i in 1 2 3 4 5 6 7 8 9; do echo $RSD_RANK $i; sleep 0.15; done")),
         ),
-        kind("failure", 7, run("-n 4", script("sleep 0.7; [ $RSD_RANK != 2 ] || exit 7; exec sleep 100"))),
+        kind("failure", 7, run("-n 4", script("sleep 0.7; [ $RSD_RANK != 2 ] || exit 7; sleep 1"))),
         kind("time limit", 124, run("-n 2 --timeout 1s", script("exec sleep 100"))),
         kind("standard input", 0, move |dvm| cat(dvm).stdin(input.clone())),
         kind("spawn", 0, move |dvm| {
-            dvm.rsctl(["run", "-l", "--host", "node1", "-n", "1", &family, "family"]).env("MPIR_CVAR_CH4_NETMOD", "ofi")
+            // MPICH 5.0.2 hangs in collectives of jobs that share some nodes and not others, also under its own launcher.
+            let call = dvm.rsctl(["run", "-l", "--host", "node1", "-n", "1", &family, "family"]);
+            call.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1")
         }),
         kind("exits at once", 0, run("-n 9 --oversubscribe", vec!["true".to_owned()])),
     ]
@@ -99,7 +101,7 @@ fn campaign(mpi: Mpi, spawning: Mpi, kills: usize, seed: u64) {
         let words = format!("g{rounds} --size 4");
         let members: Vec<Running> =
             (0..4).map(|at| member(&dvm, 1 + at % 2, &words, &[&hello]).deadline(PATIENCE).start()).collect();
-        let detached = dvm.submit(["-n", "3", "-l", "sh", "-c", "seq 1 2000; sleep 0.5; seq 2001 4000"]);
+        let detached = dvm.submit(["-n", "3", "sh", "-c", "seq 1 2000; sleep 0.5; seq 2001 4000"]);
         for _ in 0..10 {
             sleep(random.ms(350));
             dvm.kill(0);
