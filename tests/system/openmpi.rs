@@ -56,11 +56,8 @@ fn sixty_four_ranks_of_open_mpi_meet_on_one_daemon_and_on_four() {
             let run = |program: &str, arg: &str| {
                 let call = dvm.rsctl(["run", "-n", "64", &mpi.program(program), arg]);
                 // Without the module that sleeps; and 4.1 names its shared memory after the host, which the daemons have in common.
-                let btl = match (nodes, mpi) {
-                    (1, Mpi::OpenMpi4) => "self,vader",
-                    (1, _) => "self,sm",
-                    (_, _) => "self,tcp",
-                };
+                let on_one = if mpi == Mpi::OpenMpi4 { "self,vader" } else { "self,sm" };
+                let btl = if nodes == 1 { on_one } else { "self,tcp" };
                 call.env("OMPI_MCA_btl", btl).env("OMPI_MCA_btl_tcp_if_include", "lo").env("OMPI_MCA_pml", "ob1").ok()
             };
             assert_eq!(run("ring.c", "2"), "token 128\n", "{mpi:?} on {nodes} daemons");
