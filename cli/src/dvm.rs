@@ -18,7 +18,7 @@ use tonic::{Response, Status, Streaming};
 use crate::exit::Failure;
 use crate::logins;
 use crate::print::say;
-use crate::private::Private;
+use crate::private::{self, Private};
 use crate::selectors::Selector;
 
 /// A client connected to a daemon.
@@ -165,7 +165,7 @@ impl Dvm {
     }
 
     /// Returns a client; starts a private daemon for it if no daemon is running.
-    pub(crate) async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
+    pub(crate) async fn client_or_private(&self, wish: &private::Wish) -> Result<(Client, Option<Private>), Failure> {
         if self.address().is_some() {
             return Ok((self.client().await?, None));
         }
@@ -177,7 +177,7 @@ impl Dvm {
                         "no daemon is running here; starting a private one for this job (to keep one running: rsd start)",
                     );
                 }
-                let private = Private::start(&self.base).await?;
+                let private = Private::start(&self.base, wish).await?;
                 match connect(private.socket()).await {
                     Ok(client) => Ok((client, Some(private))),
                     Err(failure) => {

@@ -133,7 +133,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Run(Run { launch, show_plan, stdin, label, quiet, reconnect }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
             let forward_stdin = stdin != Target::None(true) && input::is_there();
-            let (client, private) = dvm.client_or_private().await?;
+            let (client, private) = dvm.client_or_private(&private::Wish::default()).await?;
             let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
             let code = match shown {
                 Ok(()) => {
@@ -161,7 +161,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Plan(options) => match plan::topology(&options)? {
             Some(topology) => plan::plan(plan::Source::Elsewhere(topology), &options, json).await,
             None => {
-                let (client, private) = dvm.client_or_private().await?;
+                let (client, private) = dvm.client_or_private(&private::Wish::default()).await?;
                 let code = plan::plan(plan::Source::Dvm(client), &options, json).await;
                 if let Some(private) = private {
                     private.stop().await;

@@ -1,16 +1,18 @@
 //! `rsctl` called as `mpiexec` or `mpirun`: a launcher with the options that people know from other launchers.
 //!
 //! [`table`] the options · [`parse`] arguments → what is requested ([`words`] splits lines of files) · [`translate`] → the launch of `rsctl
-//! run` and the job · [`help`] what is printed instead. [`adopt`] serves MPI libraries, which run `mpiexec -pmi_args` themselves.
+//! run` and the job · [`help`] what is printed instead. In an [`allocation`] of Slurm, it starts [`workers`] on all nodes. [`adopt`] serves MPI libraries, which run `mpiexec -pmi_args` themselves.
 //!
 //! Exit codes are those of `rsctl run`, and so are messages, the verdict and Ctrl-C.
 
 mod adopt;
+mod allocation;
 mod help;
 mod parse;
 mod table;
 mod translate;
 mod words;
+mod workers;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,12 +20,15 @@ use std::path::Path;
 
 use rsd_proto::v1::stdin_target::Target;
 
+use self::allocation::Allocation;
 use self::parse::{Asked, Show};
-use crate::dvm::Dvm;
+use self::workers::Workers;
+use crate::dvm::{Client, Dvm};
 use crate::exit::Failure;
 use crate::options::plan::PlanOptions;
 use crate::options::{Launch, Run};
 use crate::print::say;
+use crate::private::Private;
 use crate::reconnect::{self, Contact};
 use crate::spec::Here;
 use crate::{input, plan, private, run};
@@ -61,13 +66,21 @@ pub(crate) fn mpiexec(args: &[OsString]) -> Result<u8, Failure> {
 async fn launch(asked: Asked, here: Here) -> Result<u8, Failure> {
     let dvm = Dvm::new(asked.job.dvm.clone(), true)?;
     let local = asked.job.local_only.then(|| dvm.find().ok()).flatten();
+    let allocation = Allocation::of(&here.env).filter(|_| !asked.job.local_only);
     let mut launch = translate::launch(&asked, &here, local.as_ref().map(|daemon| daemon.name()))?;
     let stdin = translate::stdin(&asked.job)?;
     let mut spec = translate::job_spec(&asked, &launch, stdin, &here)?;
     let view = translate::view(&asked.job, &here)?;
-    let (client, private) = dvm.client_or_private().await?;
-    if private.is_some() {
-        match allocation(&here) {
+    let (client, private, workers) = connect(&dvm, allocation.as_ref()).await?;
+    if let (Some(allocation), Some(_)) = (&allocation, &workers) {
+        // Daemons join in any order, but ranks follow Slurm's order of the nodes.
+        if translate::leaves_nodes_open(&launch) {
+            launch.first.host = allocation.names();
+            spec = translate::job_spec(&asked, &launch, stdin, &here)?;
+        }
+    }
+    if private.is_some() && allocation.is_none() {
+        match nodes_granted(&here) {
             // Nothing else runs in this DVM, so more ranks than slots slow down no other job.
             None if translate::leaves_slots_open(&launch) => {
                 (spec.oversubscribe, launch.placing.oversubscribe) = (true, true);
@@ -90,12 +103,45 @@ async fn launch(asked: Asked, here: Here) -> Result<u8, Failure> {
         run::run(contact, spec, view, stdin != Target::None(true) && input::is_there()).await
     };
     let code = work.await;
+    if let Some(workers) = workers {
+        workers.stop().await;
+    }
     private::stop(private).await;
     code
 }
 
+/// Connects to a daemon. If none runs, starts a private one, and others on the other nodes of the allocation.
+async fn connect(
+    dvm: &Dvm,
+    allocation: Option<&Allocation>,
+) -> Result<(Client, Option<Private>, Option<Workers>), Failure> {
+    let others = allocation.map(Allocation::others).unwrap_or_default();
+    let (mut client, private) = dvm.client_or_private(&wish(allocation)).await?;
+    let head = match private {
+        Some(head) if !others.is_empty() => head,
+        Some(_) | None => return Ok((client, private, None)),
+    };
+    match Workers::start(&others, &head, &mut client).await {
+        Ok(workers) => Ok((client, Some(head), Some(workers))),
+        Err(failure) => {
+            head.stop().await;
+            Err(failure)
+        }
+    }
+}
+
+/// Returns what the private daemon is in an allocation of Slurm: one of its nodes, or outside of it, where it only coordinates.
+fn wish(allocation: Option<&Allocation>) -> private::Wish {
+    let Some(allocation) = allocation else { return private::Wish::default() };
+    let listens = !allocation.others().is_empty();
+    match allocation.own() {
+        Some(own) => private::Wish { name: Some(own.name.clone()), slots: own.slots, listens },
+        None => private::Wish { name: None, slots: Some(0), listens },
+    }
+}
+
 /// Returns the number of nodes of the batch system's allocation that this process runs in; None if it runs in none.
-fn allocation(here: &Here) -> Option<u32> {
+fn nodes_granted(here: &Here) -> Option<u32> {
     let value = |name: &str| here.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.to_str());
     ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"].into_iter().find_map(value)?;
     let count = value("SLURM_JOB_NUM_NODES").flatten().and_then(|count| count.parse().ok());

@@ -28,6 +28,26 @@ pub(crate) struct Private {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// What a private daemon is to be.
+#[derive(Debug, Default)]
+pub(crate) struct Wish {
+    /// The name of its node; None: `private`.
+    pub(crate) name: Option<String>,
+    /// None: as many as the node has.
+    pub(crate) slots: Option<u32>,
+    /// Whether daemons on other machines may join it.
+    pub(crate) listens: bool,
+}
+
+impl Wish {
+    fn options(&self) -> Vec<String> {
+        let name = self.name.as_deref().unwrap_or("private");
+        let slots = self.slots.map(|slots| format!("--slots={slots}"));
+        let listen = self.listens.then(|| "--listen=0.0.0.0:0".to_owned());
+        [format!("--name={name}")].into_iter().chain(slots).chain(listen).collect()
+    }
+}
+
 /// Deadline for the daemon to become ready, and to stop.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -36,7 +56,7 @@ const RUNTIME_PREFIX: &str = ".private-";
 
 impl Private {
     /// Starts the `rsd` beside this program, else the one in PATH, and waits until it is ready.
-    pub(crate) async fn start(base: &Path) -> Result<Private, Failure> {
+    pub(crate) async fn start(base: &Path, wish: &Wish) -> Result<Private, Failure> {
         let io = |what: &str, error: io::Error| {
             Failure::new(exit::SYSTEM, format!("cannot start a private daemon: {what}: {error}"))
         };
@@ -51,8 +71,9 @@ impl Private {
         let stderr = fs::File::create(&log).map_err(|error| io(&log.display().to_string(), error))?;
         let program = program();
         let child = Command::new(&program)
-            .args(["start", "--foreground", "--private", "--name", "private", "--state-dir"])
+            .args(["start", "--foreground", "--private", "--state-dir"])
             .arg(&dir)
+            .args(wish.options())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -83,6 +104,11 @@ impl Private {
 
     pub(crate) fn socket(&self) -> PathBuf {
         entry_of(&self.dir).join("rsd.sock")
+    }
+
+    /// Returns the path of a file in its directory, which is removed with it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Stops the daemon and removes its directory.

@@ -32,6 +32,39 @@ fn every_open_mpi_is_one_world_on_one_node_and_on_two() {
     }
 }
 
+/// UCX takes part only where it finds a network for which it was made, unless it is told to use what is there.
+#[test]
+fn every_open_mpi_sends_through_ucx_between_two_daemons() {
+    let dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
+    for mpi in [Mpi::OpenMpiDebian, Mpi::OpenMpi4, Mpi::OpenMpi5] {
+        let ucx = |program: &str, arg: &str| {
+            let call = dvm.rsctl(["run", "-n", "4", "--map-by", "node", &mpi.program(program), arg]);
+            let call = call.env("OMPI_MCA_pml", "ucx").env("OMPI_MCA_opal_common_ucx_tls", "any");
+            call.env("OMPI_MCA_opal_common_ucx_devices", "any").ok()
+        };
+        assert_eq!(ucx("ring.c", "5"), "token 20\n", "{mpi:?}");
+        assert_eq!(ucx("collectives.c", ""), "collectives right on 4 ranks\n", "{mpi:?}");
+    }
+}
+
+/// As many ranks as a large node has, on one daemon and on four.
+#[test]
+fn sixty_four_ranks_of_open_mpi_meet_on_one_daemon_and_on_four() {
+    for nodes in [1, 4] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 64 / nodes as u32, args: Vec::new() });
+        for mpi in [Mpi::OpenMpi4, Mpi::OpenMpi5] {
+            let run = |program: &str, arg: &str| {
+                let call = dvm.rsctl(["run", "-n", "64", &mpi.program(program), arg]);
+                // Without the module that sleeps; and 4.1 names its shared memory after the host, which the daemons have in common.
+                let on_one = if mpi == Mpi::OpenMpi4 { "self,vader" } else { "self,sm" };
+                let btl = if nodes == 1 { on_one } else { "self,tcp" };
+                call.env("OMPI_MCA_btl", btl).env("OMPI_MCA_btl_tcp_if_include", "lo").env("OMPI_MCA_pml", "ob1").ok()
+            };
+            assert_eq!(run("ring.c", "2"), "token 128\n", "{mpi:?} on {nodes} daemons");
+        }
+    }
+}
+
 #[test]
 fn a_client_without_mpi_gets_right_answers_on_one_node_and_on_two() {
     let flags = pkg_config("pmix");

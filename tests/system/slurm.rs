@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-use nix::unistd::{User, geteuid, gethostname};
-use rsd_tests::{Call, Dvm, Mpi, Options, Pmi, Running, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, geteuid, gethostname};
+use rsd_tests::{Call, Dvm, Mpi, Options, Pmi, Running, built, eventually, processes};
 
 use crate::pmi2::right;
 use crate::sorted;
@@ -186,4 +186,91 @@ fn the_pmi_libraries_of_rsd_work_under_slurm() {
             assert_eq!(sorted(&printed), right(what, n), "{source} on {nodes} nodes");
         }
     }
+}
+
+/// `mpiexec` as it is installed, with the words of a line as options.
+fn mpiexec(slurm: &Cluster, line: &str) -> Vec<String> {
+    let link = slurm.dvm.scratch().join("mpiexec");
+    if !link.exists() {
+        std::os::unix::fs::symlink(built::rsctl(), &link).expect("the file does not exist yet");
+    }
+    [link.display().to_string()].into_iter().chain(line.split_whitespace().map(str::to_owned)).collect()
+}
+
+const WHERE: [&str; 3] = ["sh", "-c", "echo $RSD_NODE_NAME $RSD_RANK"];
+
+#[test]
+fn mpiexec_uses_all_nodes_of_an_allocation_and_leaves_nothing_on_them() {
+    let slurm = Cluster::start();
+    let salloc = |line: &str| slurm.call("salloc").args(["--quiet"]).args(line.split_whitespace());
+    // The shell of salloc is on none of the nodes.
+    let placed = salloc("--nodes=1 --ntasks=3").args(mpiexec(&slurm, "")).args(WHERE).ok();
+    assert_eq!(sorted(&placed), ["n0 0", "n0 1", "n0 2"]);
+    let placed = salloc("--nodes=2 --ntasks-per-node=2").args(mpiexec(&slurm, "")).args(WHERE).ok();
+    assert_eq!(sorted(&placed), ["n0 0", "n0 1", "n1 2", "n1 3"]);
+    let one = salloc("--nodes=2 --ntasks-per-node=2").args(mpiexec(&slurm, "-n 2 -host n1")).args(WHERE).ok();
+    assert_eq!(sorted(&one), ["n1 0", "n1 1"]);
+    // A batch script is on the first node.
+    let said = slurm.dvm.scratch().join("said").display().to_string();
+    for mpi in [Mpi::Ours, Mpi::Wheel, Mpi::OpenMpi5] {
+        let line = mpiexec(&slurm, &format!("-ppn 2 {} 5", mpi.program("ring.c"))).join(" ");
+        let command = mpi
+            .environment()
+            .into_iter()
+            .fold(line, |line, (name, value)| format!("{name}={} {line}", value.display()));
+        let batch = ["--wait", "--nodes=2", "--ntasks-per-node=2", &format!("--output={said}"), "--wrap", &command];
+        let ended = slurm.call("sbatch").args(batch).end();
+        let said = fs::read_to_string(&said).expect("the script has run");
+        assert!(ended.status.success(), "{mpi:?}: {ended}\n{said}");
+        assert_eq!(said, "token 20\n", "{mpi:?}");
+    }
+    // srun has ended with mpiexec, and Slurm waits for no step.
+    eventually("all nodes are idle", READY, || {
+        let states = slurm.call("sinfo").args(["--noheader", "--Node", "--format=%T"]).ok();
+        (states == "idle\n".repeat(NODES)).then_some(())
+    });
+}
+
+#[test]
+fn the_daemons_of_an_allocation_end_with_mpiexec_however_it_ends() {
+    let slurm = Cluster::start();
+    let dir = slurm.dvm.scratch().join("tmp");
+    fs::create_dir(&dir).expect("the directory is writable");
+    let line = mpiexec(&slurm, "sh -c").into_iter().chain(["echo started; exec sleep 1000".to_owned()]);
+    let job = slurm.call("salloc").args(["--quiet", "--nodes=2", "--ntasks-per-node=1"]).args(line);
+    let job = job.env("TMPDIR", &dir).start();
+    job.until_stdout(|out| (out.matches("started").count() == 2).then_some(()));
+    let scratch = slurm.dvm.scratch().display().to_string();
+    let running = |word: &str| -> Vec<(i32, String)> {
+        processes::mentioning(&scratch).into_iter().filter(|(_, line)| line.contains(word)).collect()
+    };
+    assert!(running("--private").len() >= 2, "{:?}", running("--private"));
+    let launcher = running("/mpiexec").into_iter().find(|(_, line)| line.starts_with(&scratch)).expect("it runs");
+    kill(Pid::from_raw(launcher.0), Signal::SIGKILL).expect("it is ours");
+    job.end();
+    for word in ["--private", "sleep 1000"] {
+        eventually(&format!("{word} has ended"), READY, || running(word).is_empty().then_some(()));
+    }
+    eventually("no directory is left", READY, || {
+        fs::read_dir(&dir).is_ok_and(|entries| entries.count() == 0).then_some(())
+    });
+}
+
+#[test]
+fn an_allocation_whose_nodes_cannot_be_reached_is_reported() {
+    let dvm = Dvm::start_with(Options { nodes: 0, slots: 0, args: Vec::new() });
+    let link = dvm.scratch().join("mpiexec");
+    std::os::unix::fs::symlink(built::rsctl(), &link).expect("the file does not exist yet");
+    let srun = dvm.file("srun", "#!/bin/sh\necho 'srun: error: Node a2 is down' >&2\nexit 3\n");
+    fs::set_permissions(srun, fs::Permissions::from_mode(0o700)).expect("the file belongs to this user");
+    let call = |path: &str| {
+        let call = dvm.call(&link).args(["true"]).env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "a[1-2]");
+        call.env("SLURMD_NODENAME", "a1").env("PATH", path)
+    };
+    let said = call(&format!("{}:/usr/bin:/bin", dvm.scratch().display())).fails(242);
+    assert!(said.contains("cannot start daemons on a2: srun ended (exit status: 3)"), "{said}");
+    assert!(said.contains("srun: error: Node a2 is down"), "{said}");
+    assert!(said.contains("rsd must have the same path there"), "{said}");
+    let said = call("/nonexistent").fails(248);
+    assert!(said.contains("cannot start daemons on the allocation's nodes: srun: No such file"), "{said}");
 }

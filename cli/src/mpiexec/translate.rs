@@ -80,6 +80,14 @@ pub(super) fn leaves_slots_open(launch: &Launch) -> bool {
     !launch.placing.oversubscribe && said.is_none()
 }
 
+/// Whether no option names nodes.
+pub(super) fn leaves_nodes_open(launch: &Launch) -> bool {
+    let mut segments = launch.others.iter().chain([&launch.first]);
+    let file = launch.placing.map_by.as_ref().is_some_and(|option| option.file.is_some());
+    let names_none = |segment: &Segment| segment.host.is_empty() && segment.hostfile.is_none();
+    !file && launch.placing.rankfile.is_none() && segments.all(names_none)
+}
+
 /// Returns the ranks that read standard input.
 pub(super) fn stdin(job: &Job) -> Result<Target, Failure> {
     match job.stdin.as_deref() {

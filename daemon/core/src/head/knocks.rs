@@ -116,6 +116,13 @@ impl Head {
         }
     }
 
+    /// Handles that these nodes are attached. One that still waits here has given up and found its former parent: the head does not yet
+    /// know that its connection is closed. An answer now would record a place that the node never takes, and after the grace, the loss
+    /// of a node that is up.
+    pub(super) fn have_places(&mut self, nodes: &[NodeId]) {
+        self.knocks.waiting.retain(|knock| !knock.nodes.first().is_some_and(|joiner| nodes.contains(&joiner.node)));
+    }
+
     fn opening_over(&mut self, now: Now, node: NodeId, out: &mut Outputs<Order>) {
         self.timers.cancel(&Due::Open(node));
         self.knocks.opening = None;

@@ -318,6 +318,7 @@ impl Head {
         self.queue.try_again = true;
         out.push(Effect::Remember(self.memory));
         self.relaunch(&back, out);
+        self.have_places(&back);
         back.iter().for_each(|node| self.on_reported(now, *node, out));
     }
 

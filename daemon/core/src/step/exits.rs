@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
+use rsd_proto::v1::{self as wire, rank_exit::How, up};
 
+use super::last_output::LastOutput;
 use super::{Effect, Local, Phase, Status, StdinState, Step};
 use crate::calls::exit::ALONE;
 use crate::{Now, sentences};
@@ -23,8 +24,6 @@ const ABORT_GRACE: Duration = Duration::from_millis(100);
 const HANGUP_GRACE: Duration = Duration::from_secs(5);
 /// How long ranks of a node that are in MPI may wait for a rank that exited without MPI.
 const ABSENCE: Duration = Duration::from_secs(3);
-/// How long output may still arrive after the sweep, from a process that the sweep missed.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
 const SIGKILL: i32 = 9;
@@ -92,10 +91,9 @@ pub(super) struct Ending {
     pub(super) swept: bool,
     /// When the exit of a rank that did not use MPI becomes fatal, because other ranks of this node are in MPI.
     absent_at: Option<Duration>,
-    /// When to give up streams that are still open after the sweep.
-    abandon_at: Option<Duration>,
+    pub(super) last_output: LastOutput,
     done: Option<wire::Done>,
-    released: bool,
+    pub(super) released: bool,
     pub(super) orphaned: bool,
     exited: bool,
 }
@@ -413,16 +411,7 @@ impl Step {
             out.push(Effect::Sweep);
         }
         if self.ending.swept {
-            let abandon_at = *self.ending.abandon_at.get_or_insert(now.mono + LAST_OUTPUT);
-            if abandon_at <= now.mono {
-                for local in 0..self.ranks.len() {
-                    for stream in [Stream::Stdout, Stream::Stderr] {
-                        if self.ranks[local].lines[stream as usize].is_open() {
-                            self.on_output_closed(now, local, stream, out);
-                        }
-                    }
-                }
-            }
+            self.settle_last_output(now, out);
         }
     }
 
@@ -466,10 +455,13 @@ impl Step {
     }
 
     pub(super) fn exit_deadlines(&self) -> impl Iterator<Item = Duration> {
-        let waiting = self.ranks.iter().any(|rank| rank.lines.iter().any(super::Lines::is_open));
-        let abandon = self.ending.abandon_at.filter(|_| waiting);
         let ranks = self.ranks.iter().flat_map(|rank| [rank.verdict.kill_at, rank.verdict.report_at]).flatten();
-        self.ending.kill_at.into_iter().chain(self.ending.absent_at).chain(abandon).chain(ranks)
+        self.ending
+            .kill_at
+            .into_iter()
+            .chain(self.ending.absent_at)
+            .chain(self.ending.last_output.deadline())
+            .chain(ranks)
     }
 }
 

@@ -18,6 +18,7 @@ mod exits;
 mod fence;
 mod guard;
 mod kin;
+mod last_output;
 mod lines;
 mod listening;
 mod losses;

@@ -8,6 +8,7 @@ use crate::Now;
 
 impl Step {
     pub(super) fn on_output(&mut self, local: Local, stream: Stream, bytes: &[u8], out: &mut Vec<Effect>) {
+        self.ending.last_output.came();
         let to_file = !self.launch_spec().output_dir.is_empty();
         let rank = &mut self.ranks[local];
         if stream == Stream::Stderr {

@@ -145,6 +145,13 @@ impl Node {
         Some(Reply::decode(codec, request, &message.payload).expect("the answer decodes"))
     }
 
+    /// Returns the size of the answer to a request, if it has come.
+    pub(crate) fn answer_bytes(&mut self, client: Client, tag: u32) -> Option<usize> {
+        let sent = self.sent.get_mut(&client)?;
+        let at = sent.iter().position(|message| message.tag == tag)?;
+        Some(sent.remove(at)?.payload.len())
+    }
+
     /// Sends a request and returns its answer, which must come at once.
     #[track_caller]
     pub(crate) fn call(&mut self, client: Client, request: &Request) -> Reply {

@@ -2,5 +2,6 @@
 
 mod bench;
 mod collectives;
+mod costs;
 mod elsewhere;
 mod values;

@@ -110,10 +110,21 @@ impl World {
 
     fn logged(&self, job: JobId) -> BTreeMap<(u32, usize), Vec<u8>> {
         let mut logged: BTreeMap<(u32, usize), Vec<u8>> = BTreeMap::new();
+        // The streams whose last line has no end.
+        let mut ended = Vec::new();
         for event in self.logs.get(&job).into_iter().flatten() {
             let Some(job_event::Body::Output(output)) = &event.body else { continue };
             for record in output.records.iter().filter(|record| record.job == 0) {
-                logged.entry((record.rank, record.stream as usize)).or_default().extend_from_slice(&record.data);
+                let stream = (record.rank, record.stream as usize);
+                assert!(
+                    !ended.contains(&stream),
+                    "rank {} of job {job} has a line that was cut: {output:?}",
+                    record.rank
+                );
+                if !record.more && record.data.last() != Some(&b'\n') {
+                    ended.push(stream);
+                }
+                logged.entry(stream).or_default().extend_from_slice(&record.data);
             }
         }
         logged

@@ -64,6 +64,27 @@ fn plan(world: &mut World, within: Duration, faults: impl IntoIterator<Item = Fa
 }
 
 #[test]
+fn what_ranks_wrote_last_arrives_whole_however_long_nobody_takes_it() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 3);
+        let program = world.program(|rank, _, rng| {
+            let mut script = ranks::output(rank, 40, rng);
+            script.push(Op::Exit(0));
+            script
+        });
+        let job = world.submit(JobSpec { map_by: "node".into(), ..spec(program, 6) });
+        for node in 1..3 {
+            let away = Duration::from_secs(2) + world.rng.within(Duration::from_secs(8));
+            plan(&mut world, Duration::from_millis(60), [Fault::Restart(node, away)]);
+        }
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
 fn cut_links_are_not_noticed_by_jobs() {
     for seed in seeds(40) {
         let _seed = Seed(seed);

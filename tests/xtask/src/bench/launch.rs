@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use super::figures::mark;
 use super::turns::in_turn;
-use super::{ROUNDS, machine};
+use super::{ROUNDS, machine, phases};
 use crate::places;
 use crate::programs;
 use crate::setup;
@@ -76,6 +76,7 @@ fn open_mpi_worlds(stage: &Stage) -> anyhow::Result<()> {
         let met = ours.median().zip(prterun.median()).is_some_and(|(ours, theirs)| ours <= MARK * theirs);
         println!("| {n} | {} | {} | {} | {} |", ours.text(), prterun.text(), ours.over(&prterun), mark(met));
     }
+    phases::bench(stage)?;
     stop(stage, "worlds")
 }
 

@@ -8,6 +8,7 @@ mod join;
 mod launch;
 mod mpi;
 mod nodes;
+mod phases;
 mod turns;
 
 use std::ffi::OsString;
