@@ -2527,6 +2527,10 @@ pub struct GroupJoin {
     /// 12 fresh random bytes, for the namespace of an epoch whose rank 0 it is.
     #[prost(bytes = "bytes", tag = "17")]
     pub random: ::prost::bytes::Bytes,
+    /// The name under which it already runs as a PMIx client without a server, which becomes the namespace of its epoch; empty: none. Only
+    /// without a group.
+    #[prost(string, tag = "200")]
+    pub namespace: ::prost::alloc::string::String,
 }
 /// The member has left or was turned away.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

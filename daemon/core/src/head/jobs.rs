@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use rsd_proto::join::is_self_named;
+
 use super::job::Job;
 use crate::{JobId, NodeId};
 
@@ -17,6 +19,8 @@ pub(super) struct Jobs {
     families: HashMap<JobId, BTreeSet<JobId>>,
     /// The jobs of each user. In a DVM that serves one user, all belong to user 0.
     of_user: HashMap<u32, OfUser>,
+    /// The jobs of processes that had given themselves a name, by user and name.
+    self_named: HashMap<(u32, String), JobId>,
 }
 
 /// The jobs of one user.
@@ -40,6 +44,9 @@ impl Jobs {
         if let Some(spawned) = &job.spawned {
             self.families.entry(spawned.root).or_default().insert(job.id);
         }
+        if is_self_named(&job.namespace) {
+            self.self_named.insert((job.owner_uid(), job.namespace.clone()), job.id);
+        }
         self.all.insert(job.id, job);
     }
 
@@ -51,9 +58,12 @@ impl Jobs {
         self.all.get_mut(&job)
     }
 
-    /// Returns the job of this user with this namespace.
+    /// Returns the job of this user with this namespace. Of jobs that have had the same one after each other, that is the last.
     pub(super) fn named(&self, namespace: &str, uid: u32) -> Option<&Job> {
-        let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
+        let id: JobId = match is_self_named(namespace) {
+            true => *self.self_named.get(&(uid, namespace.to_owned()))?,
+            false => namespace.rsplit('-').next()?.parse().ok()?,
+        };
         self.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == uid)
     }
 
@@ -146,7 +156,10 @@ impl Jobs {
         let forgotten: Vec<JobId> = of_user.ended.drain(..excess).collect();
         for old in &forgotten {
             of_user.all.remove(old);
-            self.all.remove(old);
+            let name = self.all.remove(old).map(|job| (uid, job.namespace));
+            if let Some(name) = name.filter(|name| self.self_named.get(name) == Some(old)) {
+                self.self_named.remove(&name);
+            }
         }
         if of_user.all.is_empty() {
             self.of_user.remove(&uid);
