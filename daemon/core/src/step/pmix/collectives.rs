@@ -71,10 +71,10 @@ struct Collective {
 
 /// A rank that has arrived.
 #[derive(Debug)]
-struct Arrived {
-    to: To,
-    local: Local,
-    infos: Vec<Info>,
+pub(super) struct Arrived {
+    pub(super) to: To,
+    pub(super) local: Local,
+    pub(super) infos: Vec<Info>,
 }
 
 impl Collectives {
@@ -100,56 +100,6 @@ impl Collectives {
 }
 
 impl Step {
-    pub(super) fn on_fence_of_some(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Fence, procs, Arrived { to, local, infos }, out);
-    }
-
-    pub(super) fn on_connect(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Connect, procs, Arrived { to, local, infos }, out);
-    }
-
-    pub(super) fn on_disconnect(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Disconnect, procs, Arrived { to, local, infos }, out);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the request's parts")]
-    pub(super) fn on_group_construct(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        group: String,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Found(group), procs, Arrived { to, local, infos }, out);
-    }
-
     pub(super) fn on_group_destruct(&mut self, now: Now, local: Local, to: To, group: String, out: &mut Vec<Effect>) {
         let Some(members) = self.pmix.collectives.members_of(&group).map(<[Proc]>::to_vec) else {
             return self.send_pmix(to, &Reply::Done(Status::NOT_FOUND), out);
@@ -158,7 +108,15 @@ impl Step {
         self.enter_collective(now, Kind::Dissolve(group), members, arrived, out);
     }
 
-    fn enter_collective(&mut self, now: Now, kind: Kind, procs: Vec<Proc>, arrived: Arrived, out: &mut Vec<Effect>) {
+    /// Handles that a rank enters a collective of these processes; empty: its job.
+    pub(super) fn enter_collective(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        procs: Vec<Proc>,
+        arrived: Arrived,
+        out: &mut Vec<Effect>,
+    ) {
         let members = self.members(procs);
         let here = self.members_here(&members);
         if !here.contains(&arrived.local) {
