@@ -14,7 +14,7 @@ use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::pending::{Asked, Group, Then, ms};
-use super::{Awaited, Effect, Local, Step, To, until};
+use super::{Awaited, Blocked, Effect, Local, Step, To, until};
 use crate::Now;
 
 /// The codec of what the nodes of a collective tell each other.
@@ -63,6 +63,8 @@ struct Collective {
     members: Vec<Proc>,
     count: u64,
     arrived: Vec<Arrived>,
+    /// When the first has arrived.
+    since: Duration,
     until: Option<Duration>,
     timeout_ms: Option<u64>,
     /// Whether all ranks of this node have arrived, and the head was asked.
@@ -142,6 +144,7 @@ impl Step {
                     members,
                     count,
                     arrived: Vec::new(),
+                    since: now.mono,
                     until: None,
                     timeout_ms: None,
                     is_asked: false,
@@ -283,6 +286,20 @@ impl Step {
         for number in failed {
             self.fail_collective(number, Status::TIMEOUT, out);
         }
+    }
+
+    /// Returns the collectives that wait for ranks of this node. Those that wait for others are known to the head.
+    pub(super) fn blocked_collectives(&self) -> impl Iterator<Item = Blocked> + '_ {
+        self.pmix.collectives.open.values().filter(|it| !it.is_asked).map(|it| {
+            let is_missing = |local: &Local| it.arrived.iter().all(|arrived| arrived.local != *local);
+            Blocked {
+                collective: it.kind.name(),
+                value: None,
+                since: it.since,
+                inside: u32::try_from(it.arrived.len()).unwrap_or(u32::MAX),
+                missing: self.members_here(&it.members).into_iter().filter(is_missing).collect(),
+            }
+        })
     }
 
     /// Returns the members in a form that is the same for all of them: sorted, each once, and a whole job as one entry.

@@ -122,6 +122,20 @@ struct Fencing {
     answered: bool,
 }
 
+/// Requests that wait for ranks of this node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// The name of a collective, unless they wait for a value.
+    pub(super) collective: String,
+    /// The key of a value; empty: any.
+    pub(super) value: Option<String>,
+    pub(super) since: Duration,
+    /// How many wait.
+    pub(super) inside: u32,
+    /// For which ranks.
+    pub(super) missing: Vec<Local>,
+}
+
 impl Pmix {
     fn ticket(&mut self, awaited: Awaited) -> u64 {
         self.ticket += 1;
@@ -330,6 +344,11 @@ impl Step {
             Some(Awaited::Spawn(to)) => self.on_pmix_spawned(to, reply, out),
             Some(Awaited::Head(_)) | None => {}
         }
+    }
+
+    /// Returns what waits for ranks of this node.
+    pub(super) fn blocked_in_pmix(&self) -> Vec<Blocked> {
+        self.blocked_collectives().chain(self.pmix.gets.blocked()).collect()
     }
 
     /// Does what is due.
