@@ -105,7 +105,7 @@ impl Shell {
         };
         if shell.core.is_head() {
             shell.write_identity();
-            shell.handle(Input::Kept(before));
+            shell.handle(Input::Kept { records: before, logs: Vec::new() });
             let _ = shell.kept.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
             shell.report_ready();
         }

@@ -406,7 +406,7 @@ pub(crate) fn record(rank: u32, stream: Stream, data: &[u8]) -> Record {
 }
 
 pub(crate) fn output(records: Vec<Record>) -> Act {
-    say(Body::Output(OutputEvent { records }))
+    say(Body::Output(OutputEvent { records, ..Default::default() }))
 }
 
 pub(crate) fn ended(state: JobState, exit_code: u32) -> JobInfo {

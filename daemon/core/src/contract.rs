@@ -1,5 +1,6 @@
 //! The interface between a daemon's core and its shell: inputs, effects, and the numbers in both.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -48,8 +49,12 @@ pub enum Input {
     MemberGone { member: MemberId },
     /// A client's request.
     Call { req: ReqId, caller: Caller, call: Call },
-    /// The records that [`Effect::Keep`] wrote before a restart, in their order. A head's first input.
-    Kept(Vec<wire::Kept>),
+    /// What the previous head has left: the records that [`Effect::Keep`] wrote, in their order, and the logs of the jobs in
+    /// [`crate::rsd::jobs_of`] these. A head's first input.
+    Kept { records: Vec<wire::Kept>, logs: Vec<Logged> },
+    /// The first `events` events that this core has appended to this log are in its file, or never will be. `lost_bytes`: how much output
+    /// is in no file, in all.
+    LogWritten { log: JobId, events: u64, lost_bytes: u64 },
     /// The daemon listens for children now, as [`Effect::OpenPort`] requested.
     PortOpened { listen: String },
     /// A daemon on another machine has reached this one at this address.
@@ -142,6 +147,17 @@ pub struct Start {
     pub steps: Vec<KnownStep>,
     /// Whether the DVM serves all users of its machines. Otherwise it serves the user who runs it.
     pub serves_all: bool,
+}
+
+/// What a job's log had when the daemon started.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Logged {
+    /// The job.
+    pub job: JobId,
+    /// Its events, without output.
+    pub events: Vec<wire::JobEvent>,
+    /// By job and node as in `JobEvent.Output` (0: the log's own job): the largest end.
+    pub output: BTreeMap<(JobId, NodeId), u64>,
 }
 
 /// What a hello says about the way here.

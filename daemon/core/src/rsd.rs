@@ -9,7 +9,8 @@ use std::time::Duration;
 use rsd_proto::v1 as wire;
 
 pub use crate::calls::{Answer, Call, Caller, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused, TokenCall};
-pub use crate::contract::{Approach, Effect, Input, KnownStep, LinkId, MemberId, Memory, ReqId, Start};
+pub use crate::contract::{Approach, Effect, Input, KnownStep, LinkId, Logged, MemberId, Memory, ReqId, Start};
+pub use crate::head::{KeptJobs, jobs_of};
 
 use crate::between::{Order, Output, Outputs, Report};
 use crate::calls::exit;
@@ -39,11 +40,12 @@ impl Rsd {
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
         match input {
             Input::Call { req, caller, call } => self.on_call(now, req, caller, call, &mut from_node, &mut from_head),
-            Input::Kept(records) => {
+            Input::Kept { records, logs: _ } => {
                 if let Some(head) = &mut self.head {
                     head.on_kept(now, records, &mut from_head);
                 }
             }
+            Input::LogWritten { .. } => {}
             Input::Hello { link, hello, uid } => self.node.on_hello(now, link, hello, uid, &mut from_node),
             Input::Up { link, up } => self.node.on_up(now, link, up, &mut from_node),
             Input::LinkClosed { link } => self.node.on_link_closed(link, &mut from_node),

@@ -330,7 +330,10 @@ mod tests {
 
     fn output(text: &'static [u8]) -> JobEvent {
         let records = vec![Record { rank: 0, data: text.into(), ..Default::default() }];
-        JobEvent { at_ms: 1, body: Some(job_event::Body::Output(job_event::Output { records })) }
+        JobEvent {
+            at_ms: 1,
+            body: Some(job_event::Body::Output(job_event::Output { records, node: 0, job: 0, end: text.len() as u64 })),
+        }
     }
 
     fn ended() -> JobEvent {

@@ -355,6 +355,14 @@ pub mod job_event {
     pub struct Output {
         #[prost(message, repeated, tag = "1")]
         pub records: ::prost::alloc::vec::Vec<super::Record>,
+        /// The node whose step sent them, the job whose ranks wrote them (0: the log's own), and the number of bytes that this step has sent
+        /// with them.
+        #[prost(uint32, tag = "2")]
+        pub node: u32,
+        #[prost(uint64, tag = "3")]
+        pub job: u64,
+        #[prost(uint64, tag = "4")]
+        pub end: u64,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Killing {

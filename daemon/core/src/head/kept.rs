@@ -6,7 +6,7 @@
 //! them to the next daemon as its first input. The records of one input are written in one append, before any client or member gets
 //! an answer that depends on them. [`Head::kept`] returns the shortest equivalent records. Stopping the DVM deletes the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use prost::Message;
@@ -81,6 +81,30 @@ impl Past {
             kept::What::ValueGone(value) => drop(self.values.remove(&(value.job, value.key))),
         }
     }
+}
+
+/// The jobs that kept records tell of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptJobs {
+    /// Those that had not ended.
+    pub alive: BTreeSet<JobId>,
+    /// Those that had, and are remembered.
+    pub ended: BTreeSet<JobId>,
+}
+
+/// Returns the jobs that these records tell of. Their logs are needed; others are not.
+pub fn jobs_of(records: &[Kept]) -> KeptJobs {
+    let mut jobs = KeptJobs::default();
+    for record in records {
+        match &record.what {
+            Some(kept::What::Epoch(epoch)) => {
+                jobs.alive.extend(epoch.launch.as_ref().map(|launch| launch.job));
+            }
+            Some(kept::What::EpochOver(job)) => drop(jobs.alive.remove(job)),
+            Some(_) | None => {}
+        }
+    }
+    jobs
 }
 
 impl Head {

@@ -65,6 +65,8 @@ use crate::contract::{Effect, HEAD, Memory, Start};
 use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
+pub use kept::{KeptJobs, jobs_of};
+
 use events::Events;
 use fetches::Fetches;
 use jobs::Jobs;

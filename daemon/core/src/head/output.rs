@@ -23,12 +23,13 @@ impl Head {
         }
         let bytes = output.records.iter().map(|record| record.data.len() as u64).sum();
         if inbox.accept(output.offset, bytes) {
+            let end = inbox.received();
             let records = output.records;
             if let Some(root) = root {
                 let records = records.iter().map(|record| wire::Record { job: id, ..record.clone() }).collect();
-                out.log(now, root, job_event::Body::Output(job_event::Output { records }));
+                out.log(now, root, job_event::Body::Output(job_event::Output { records, node, job: id, end }));
             }
-            out.log(now, id, job_event::Body::Output(job_event::Output { records }));
+            out.log(now, id, job_event::Body::Output(job_event::Output { records, node, job: 0, end }));
         }
         if !waits {
             let offset = inbox.ack();

@@ -56,7 +56,7 @@ impl World {
         self.daemons.insert(pid, daemon);
         if is_head {
             let before = std::mem::take(&mut self.machines[id].kept);
-            self.handle(pid, Input::Kept(before));
+            self.handle(pid, Input::Kept { records: before, logs: Vec::new() });
             self.machines[id].kept = self.daemons[&pid].core.kept();
         }
         for job in gone {
