@@ -85,6 +85,7 @@ fn request(options: &JoinOptions, pid: Option<u32>) -> Join {
         token: None,
         pid,
         export: options.export.clone(),
+        namespace: None,
     }
 }
 

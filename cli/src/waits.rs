@@ -4,7 +4,7 @@ mod text;
 
 use std::time::Duration;
 
-use rsd_proto::v1::{RankState, RankWaiting, SilentNode, Wait, WaitsRequest, wait::What};
+use rsd_proto::v1::{RankState, RankWaiting, RanksOfJob, SilentNode, Wait, WaitsRequest, wait::What};
 use serde_json::{Value, json};
 
 use crate::dvm::{self, Client};
@@ -66,6 +66,8 @@ fn is_long(wait: &Wait) -> bool {
     let concerns = match &wait.what {
         Some(What::Queue(_) | What::Launch(_) | What::Fence(_) | What::Node(_)) => true,
         Some(What::End(_) | What::Group(_) | What::KvFence(_) | What::KvGet(_) | What::Drain(_)) => false,
+        // A process may wait for another one as long as it takes.
+        Some(What::Collective(_) | What::Value(_) | What::Lookup(_)) => false,
         Some(What::Shutdown(_) | What::Stop(_)) | None => false,
     };
     concerns && Duration::from_millis(wait.waiting_ms) >= LONG
@@ -84,6 +86,9 @@ fn described(wait: &Wait) -> Value {
         Some(What::Drain(name)) => ("drain", json!(name)),
         Some(What::Shutdown(_)) => ("shutdown", Value::Null),
         Some(What::Stop(name)) => ("stop", json!(name)),
+        Some(What::Collective(name)) => ("collective", json!(name)),
+        Some(What::Value(key)) => ("value", json!(key)),
+        Some(What::Lookup(keys)) => ("lookup", json!(keys)),
         None => ("unknown", Value::Null),
     };
     let reason = match &wait.what {
@@ -103,6 +108,7 @@ fn described(wait: &Wait) -> Value {
         let ranges: Vec<&[u32]> = node.ranks.chunks(2).collect();
         json!({ "node": node.name, "ranks": ranges, "away": node.away })
     };
+    let of_job = |other: &RanksOfJob| json!({ "job": other.job, "ranks": other.ranks.chunks(2).collect::<Vec<_>>() });
     json!({
         "kind": kind,
         "job": (wait.job > 0).then_some(wait.job),
@@ -113,6 +119,7 @@ fn described(wait: &Wait) -> Value {
         "silent": wait.silent.iter().map(silent).collect::<Vec<_>>(),
         "jobs": wait.jobs,
         "nodes": wait.nodes,
+        "others": wait.others.iter().map(of_job).collect::<Vec<_>>(),
         "reason": reason,
         "waiting_ms": wait.waiting_ms,
         "left_ms": wait.left_ms,

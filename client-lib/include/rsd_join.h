@@ -396,7 +396,7 @@ static int rsd_join_connect(const char *dir) {
  * timeout_s: seconds; 0: the group's own timeout, by default a minute. place, why: where the result goes; both may be null.
  * Returns 0, or rsctl's exit code (124: not complete in time, 240: after MPI_Init, 241: no daemon, 245: another user's); then
  * `why` names what to do. */
-static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
+__attribute__((unused)) static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
     char dir[4096], token[65] = "", request[1024], name[256] = "", export_[128] = "";
     const char *wanted = getenv("RSD_JOIN_EXPORT");

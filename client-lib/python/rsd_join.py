@@ -6,6 +6,10 @@
 
 Needs a running daemon on this node (``rsd start``) and nothing beside the standard library. It must be called before the
 MPI library is initialised; with mpi4py that is its import. Names, sizes and times mean what they mean to ``rsctl group exec``.
+
+A process of Open MPI 5 that runs already, without a launcher, keeps its MPI.COMM_WORLD of one, but can get a process manager:
+
+    rsd_join.attach()                            # from now on, MPI.Open_port, Publish_name, Comm.Accept and Comm.Connect work
 """
 
 import fcntl
@@ -14,11 +18,12 @@ import os
 import re
 import socket
 import stat
+import threading
 import time
 import urllib.parse
 from typing import Callable, MutableMapping, NamedTuple, Optional, Union
 
-__all__ = ["JoinError", "Place", "join"]
+__all__ = ["JoinError", "Place", "attach", "join"]
 
 VERSION = 1
 SOCKET = "join.sock"
@@ -28,6 +33,8 @@ LINE_BYTES_MAX = 16 << 10
 #: How long, and how often, a lost daemon is searched for, in seconds.
 RETURN = 10.0
 RETRY = 0.1
+#: How long attaching may take, in seconds.
+ATTACH = 60.0
 #: Seconds of each unit that a time may be written in.
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
@@ -127,14 +134,153 @@ def join(
             time.sleep(RETRY)
 
 
-def _mpi_runs():
-    """Whether an MPI library that this process has loaded is initialised and not finalized."""
+def attach(*, timeout: Union[None, float, str] = None, dvm: Optional[str] = None) -> Place:
+    """Connects this process, which already runs Open MPI 5 without a launcher, to rsd, as a job of its own.
+
+    MPI.COMM_WORLD stays as it is: this process alone. What needs a process manager works from now on: MPI.Open_port, MPI.Publish_name
+    and MPI.Lookup_name, Comm.Accept and Comm.Connect, with jobs and with other attached processes. MPI.Finalize ends the attachment.
+    The environment stays as it is. A second call returns what the first one returned.
+
+    timeout  seconds, or a text that rsctl accepts ("90s", "5m"); by default a minute. After it, JoinError 124.
+    dvm      as for join().
+    """
+    timeout = ATTACH if timeout is None else _seconds(timeout)
+    until = time.monotonic() + timeout
+    with _attaching:
+        if _attached and _attached[0] == os.getpid():
+            return _attached[1]
+        library = _pmix()
+        own = _own_name(library, until)
+        state_dir = _state_dir(dvm or os.environ.get("RSD_DVM") or None)
+        words = _place_of_one(state_dir, own, timeout, until)
+        uri = f"PMIX_SERVER_URI41;rsd.{words.get('node_index', '0')};tcp4://{words['pmi_port']}"
+        _connect(library, uri, until)
+        place = _place("", words)
+        _attached[:] = [os.getpid(), place]
+        return place
+
+
+#: The pid and the place of this process, once it is attached.
+_attached: list = []
+_attaching = threading.Lock()
+
+
+def _place_of_one(state_dir, namespace, timeout, until):
+    """The daemon's words for a job of this process alone."""
+    path = os.path.join(_entry(state_dir), SOCKET)
+    fields = [("v", VERSION), ("timeout_ms", _left_ms(timeout, until - timeout)), ("namespace", namespace)]
+    try:
+        for verb, words in _talk(path, _line("join", fields), until):
+            if verb == "go" and words.get("namespace") == namespace:
+                return words
+            if verb == "error":
+                raise JoinError(int(words["code"]), words["text"])
+            if verb != "wait":
+                raise JoinError(244, "the daemon cannot attach processes: use programs of one release")
+        raise ConnectionError("it closed the connection")
+    except socket.timeout:
+        raise JoinError(124, f"the daemon at {state_dir} did not answer in time; does it run? (rsd status)") from None
+    except OSError as error:
+        raise JoinError(242, f"no way to the daemon at {state_dir}: {error}; is it running? (rsd status)") from error
+
+
+def _pmix():
+    """The PMIx library of the running Open MPI in this process."""
+    versions = " and ".join(sorted(_running_mpi()))
+    if "Open MPI v4" not in versions:
+        # Without MPI_Init, a session of MPI may be open.
+        for path in _mapped("/libpmix"):
+            try:
+                import ctypes
+
+                library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+                if library.PMIx_Initialized():
+                    return library
+            except (ImportError, OSError, AttributeError):
+                continue
+    if not versions:
+        why = (
+            "MPI is not initialised, so there is nothing to attach: join a group first, or attach after MPI_Init or the import of"
+            " mpi4py.MPI"
+        )
+    elif "Open MPI" in versions:
+        why = f"cannot attach {versions}: it decides in MPI_Init whether it has a process manager; join before, or use Open MPI 5"
+    else:
+        why = f"cannot attach {versions}: only Open MPI 5 can be attached, and others need it less (rsctl help groups)"
+    raise JoinError(240, why)
+
+
+def _mapped(part):
+    """The paths of the libraries in this process's memory whose path contains a text."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-            paths = {line.split(None, 5)[5].rstrip("\n") for line in maps if "/libmpi" in line}
+            return sorted({line.split(None, 5)[5].rstrip("\n") for line in maps if part in line})
     except OSError:
-        return False
-    for path in sorted(paths):
+        return []
+
+
+def _own_name(library, until):
+    """The namespace that the process has given itself."""
+    import ctypes
+
+    class Proc(ctypes.Structure):
+        _fields_ = [("namespace", ctypes.c_char * 256), ("rank", ctypes.c_uint32)]
+
+    proc = Proc()
+
+    def ask():
+        # A further initialisation only counts, and so does the end of one that is not the last.
+        library.PMIx_Init(ctypes.byref(proc), None, ctypes.c_size_t(0))
+        library.PMIx_Finalize(None, ctypes.c_size_t(0))
+
+    _within(until, ask)
+    name = proc.namespace.decode(errors="replace")
+    if not name.startswith("singleton."):
+        raise JoinError(240, f"this process has a process manager already: a launcher started it, as rank {proc.rank} of {name}")
+    return name
+
+
+def _connect(library, uri, until):
+    """Connects the PMIx library to a server, and passes on what Open MPI has told it since MPI_Init."""
+    import ctypes
+
+    # A pmix_info_t: key, flags, and a value with its type; the same in all versions from 4.2 to 6.1.
+    text = ctypes.create_string_buffer(uri.encode())
+    info = ctypes.create_string_buffer(552)
+    info[: len(b"pmix.srvr.uri")] = b"pmix.srvr.uri"
+    ctypes.c_uint16.from_buffer(info, 520).value = 3
+    ctypes.c_void_p.from_buffer(info, 528).value = ctypes.addressof(text)
+    failed = []
+
+    def connect():
+        kept = (text, info)  # the library may read them after the deadline
+        failed.append(library.PMIx_Init(None, ctypes.byref(kept[1]), ctypes.c_size_t(1)))
+        failed.append(failed[0] or library.PMIx_Commit())
+        library.PMIx_Finalize(None, ctypes.c_size_t(0))
+
+    _within(until, connect)
+    if any(failed):
+        raise JoinError(242, f"Open MPI's PMIx library cannot connect to the daemon's server (status {failed[-1]})")
+
+
+def _within(until, call):
+    """Calls it in a thread, because a call of a C library has no deadline of its own."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(max(0.0, until - time.monotonic()))
+    if thread.is_alive():
+        raise JoinError(124, "Open MPI's PMIx library did not answer in time")
+
+
+def _mpi_runs():
+    """Whether an MPI library that this process has loaded is initialised and not finalized."""
+    return bool(_running_mpi())
+
+
+def _running_mpi():
+    """The first words of the versions of the MPI libraries in this process that are initialised and not finalized."""
+    versions = set()
+    for path in _mapped("/libmpi"):
         if re.match(r"libmpi(_abi|ch)?(-[0-9a-f]+)?\.so", os.path.basename(path)) is None:
             continue
         try:
@@ -145,11 +291,14 @@ def _mpi_runs():
             # Both may be called at any time.
             library.MPI_Initialized(ctypes.byref(begun))
             library.MPI_Finalized(ctypes.byref(over))
+            if begun.value and not over.value:
+                text, length = ctypes.create_string_buffer(8192), ctypes.c_int(0)
+                library.MPI_Get_library_version(text, ctypes.byref(length))
+                line = text.value.decode(errors="replace").partition("\n")[0].partition(",")[0]
+                versions.add(" ".join(line.split()) or os.path.basename(path))
         except (ImportError, OSError, AttributeError):
             continue
-        if begun.value and not over.value:
-            return True
-    return False
+    return versions
 
 
 def _seconds(timeout):
@@ -178,11 +327,13 @@ def _line(verb, fields):
     return (verb + " " + " ".join(words) + "\n").encode()
 
 
-def _talk(path, request):
-    """Yields the daemon's answers as (verb, {key: value}) until it closes."""
+def _talk(path, request, until=None):
+    """Yields the daemon's answers as (verb, {key: value}) until it closes; with a time, socket.timeout after it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         # The kernel accepts 107 bytes of path; a longer one is reached through the open directory.
         directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        wait = lambda: None if until is None else stream.settimeout(max(0.001, until - time.monotonic()))
+        wait()
         try:
             stream.connect(path if len(os.fsencode(path)) < 108 else f"/proc/self/fd/{directory}/{os.path.basename(path)}")
         finally:
@@ -190,6 +341,7 @@ def _talk(path, request):
         stream.sendall(request)
         rest = b""
         while True:
+            wait()
             got = stream.recv(4096)
             if not got:
                 return
@@ -257,6 +409,10 @@ def _settle(group, words, state_dir, environ):
     environ.update(ours)
     if ours:
         environ["RSD_EXPORTED"] = ",".join(ours)
+    return _place(group, words)
+
+
+def _place(group, words):
     numbers = {key: int(words[key]) for key in ("rank", "size", "local_rank", "local_size", "epoch", "job", "nodes")}
     return Place(group=group, node=words["node"], node_index=int(words.get("node_index", 0)), **numbers)
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P] [export=torch,nccl]; or
-//! > join v=1 [token=T] [pid=P]                                              a group of one, without a name
+//! > join v=1 [token=T] [pid=P] [namespace=singleton.a.411]                   a group of one, without a name
 //! < wait token=T have=3 want=16 epoch=1                                  any number of times
 //! < go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7
 //!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1 [env=RANK=3%0AMASTER_PORT=…]    one line; or
@@ -15,6 +15,9 @@
 //! without blanks. Keys may come in any order; unknown keys are ignored. The daemon closes the connection after `go` or `error`.
 //! A client that closes it earlier leaves the group. A client whose connection breaks earlier, because its daemon was
 //! restarted, may reconnect with its last `token` to keep its place.
+//!
+//! A process whose PMIx library runs already has given itself a namespace. It asks for a group of one under this name, and gets the address
+//! of a server to which its library can connect.
 //!
 //! `rsd-core` decides what a join means and which processes may join.
 
@@ -36,6 +39,10 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 pub const NAME_BYTES_MAX: usize = 64;
 /// The longest token.
 const TOKEN_BYTES_MAX: usize = 64;
+/// What the names begin with that PMIx clients without a server give themselves: `singleton.HOST.PID`.
+const SELF_NAMED: &str = "singleton.";
+/// The longest name of a PMIx client.
+const NAMESPACE_BYTES_MAX: usize = 255;
 
 /// The hint for a process that has ended after another process joined for it.
 pub const BY_OTHER: &str = "rsctl group env joins for the shell that runs it; in a pipe, that is a subshell, which ends with \
@@ -62,6 +69,8 @@ pub struct Join {
     pub pid: Option<u32>,
     /// The frameworks whose variables it requests, see [`crate::frameworks`]. With these, it need not be an MPI program.
     pub export: Option<String>,
+    /// The name under which the process already runs as a PMIx client without a server, see [`check_namespace`]. Only without a group.
+    pub namespace: Option<String>,
 }
 
 /// The daemon's message.
@@ -200,6 +209,30 @@ pub fn check_name(name: &str) -> Result<(), JoinError> {
     }
 }
 
+/// Checks the name that a PMIx client without a server has given itself.
+pub fn check_namespace(name: &str) -> Result<(), JoinError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match is_self_named(name) && name.len() <= NAMESPACE_BYTES_MAX && name.bytes().all(plain) {
+        true => Ok(()),
+        false => Err(JoinError::Value {
+            key: "namespace",
+            value: excerpt(name),
+            wanted: "only a PMIx client that runs without a server can be attached, which calls itself singleton.HOST.PID",
+        }),
+    }
+}
+
+/// Returns whether a namespace has the form of a name that a PMIx client without a server gives itself. Jobs' own begin differently.
+pub fn is_self_named(namespace: &str) -> bool {
+    namespace.len() > SELF_NAMED.len() && namespace.starts_with(SELF_NAMED)
+}
+
+/// Returns the host name by which a PMIx client without a server knows its machine.
+pub fn self_named_host(namespace: &str) -> Option<&str> {
+    let (host, _pid) = namespace.strip_prefix(SELF_NAMED)?.rsplit_once('.')?;
+    (!host.is_empty()).then_some(host)
+}
+
 /// A message of one line.
 pub trait Line: Sized {
     /// Decodes a line without its line feed.
@@ -226,6 +259,18 @@ impl Line for Join {
             }
             None => {}
         }
+        let namespace = pairs.text("namespace")?;
+        match &namespace {
+            Some(_) if group.is_some() => {
+                return Err(JoinError::Value {
+                    key: "namespace",
+                    value: excerpt(namespace.as_deref().unwrap_or_default()),
+                    wanted: "a process that already has a name cannot become a member of a group",
+                });
+            }
+            Some(name) => check_namespace(name)?,
+            None => {}
+        }
         let token = pairs.text("token")?.filter(|token| !token.is_empty());
         if let Some(token) = token.as_ref().filter(|token| token.len() > TOKEN_BYTES_MAX) {
             return Err(JoinError::Value {
@@ -244,6 +289,7 @@ impl Line for Join {
             token,
             pid: pairs.number("pid")?,
             export: pairs.text("export")?,
+            namespace,
         })
     }
 
@@ -263,6 +309,9 @@ impl Line for Join {
         line.maybe("pid", self.pid);
         if let Some(export) = &self.export {
             line.text("export", export);
+        }
+        if let Some(namespace) = &self.namespace {
+            line.text("namespace", namespace);
         }
         line.end()
     }

@@ -54,6 +54,7 @@ pub(crate) fn files() -> io::Result<Vec<File>> {
         ("include/mpi.h", 0o644, "abi/mpi.h"),
         ("include/pmi.h", 0o644, "include/pmi.h"),
         ("include/pmi2.h", 0o644, "include/pmi2.h"),
+        ("include/rsd_attach.h", 0o644, "include/rsd_attach.h"),
         ("include/rsd_join.h", 0o644, "include/rsd_join.h"),
         ("share/rsd/python/rsd_join.py", 0o644, "python/rsd_join.py"),
         ("bin/mpicc", 0o755, "prefix/bin/mpicc"),

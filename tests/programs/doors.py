@@ -1,6 +1,7 @@
 """Two jobs connect through a published name: `doors.py accept` and `doors.py connect`."""
 
 import sys
+from array import array
 
 from mpi4py import MPI
 
@@ -16,6 +17,8 @@ elif world.rank == 0:
     port = MPI.Lookup_name(NAME)
 between = world.Accept(port) if accepts else world.Connect(port)
 together = between.Merge(high=not accepts)
-print(f"{together.allreduce(1)} together", flush=True)
+total = array("i", [0])
+together.Allreduce(array("i", [1]), total)  # as attached.c does: both may be in one world
+print(f"{total[0]} together", flush=True)
 together.Free()
 between.Disconnect()

@@ -7,7 +7,9 @@
  *   query             the namespaces and process sets
  *   groups            all ranks, and the even ones, as groups with context numbers
  *   events            rank 0 notifies the others
+ *   blocked GATE      the others wait for rank 1, in a fence, for a value and for a name, until this file exists
  *   meet OWN OTHER    two jobs find each other by these names, connect, and read each other's values
+ *   connect OTHER     connects to two processes of another job by its namespace
  *   spawn             each rank spawns two processes, which read a value of their parent
  *   abort             rank 1 aborts the job with code 7 while the others are in a fence
  *   lost              rank 1 dies; the others, which outlive it only in a group, are told, and print `told of 1` */
@@ -314,6 +316,29 @@ static void groups(void) {
     fence(0);
 }
 
+static void blocked(const char *gate) {
+    pmix_proc_t first_two[] = {rank_of(me.nspace, 0), rank_of(me.nspace, 1)};
+    char found[64] = "";
+    pmix_value_t *value = NULL;
+    struct timespec moment = {0, 20 * 1000 * 1000};
+    while (me.rank == 1 && access(gate, F_OK) != 0)
+        nanosleep(&moment, NULL);
+    if (me.rank == 1) {
+        put_text(PMIX_GLOBAL, "late", me.rank);
+        MUST(PMIx_Commit());
+        publish(PMIX_SUCCESS, "the door", "open");
+    }
+    if (me.rank < 2)
+        MUST(PMIx_Fence(first_two, 2, NULL, 0));
+    if (me.rank == 2) {
+        MUST(PMIx_Get(&first_two[1], "late", NULL, 0, &value));
+        PMIX_VALUE_RELEASE(value);
+    }
+    if (me.rank == 3)
+        MUST(look_up("the door", 1, found, sizeof found));
+    fence(0);
+}
+
 static void meet(const char *own, const char *other) {
     char found[PMIX_MAX_NSLEN + 1] = "";
     put_text(PMIX_GLOBAL, "for all", me.rank);
@@ -463,6 +488,12 @@ int main(int argc, char **argv) {
         groups();
     else if (!strcmp(what, "events"))
         events();
+    else if (!strcmp(what, "connect") && argc > 2) {
+        pmix_proc_t all[] = {rank_of(me.nspace, 0), rank_of(me.nspace, 1), rank_of(argv[2], 0), rank_of(argv[2], 1)};
+        MUST(PMIx_Connect(all, 4, NULL, 0));
+    }
+    else if (!strcmp(what, "blocked") && argc > 2)
+        blocked(argv[2]);
     else if (!strcmp(what, "meet") && argc > 3)
         meet(argv[2], argv[3]);
     else if (!strcmp(what, "spawn"))

@@ -4,6 +4,7 @@
 
 mod alone;
 mod applications;
+mod attached;
 mod daemons;
 mod deleted;
 mod descriptors;

@@ -123,3 +123,19 @@ fn a_job_leaves_no_files_behind() {
         assert!(left.is_empty(), "{mpi:?}: {left:?}");
     }
 }
+
+#[test]
+fn a_ranks_place_cannot_be_set_by_its_user() {
+    let dvm = Dvm::start(1);
+    let names = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RSD_RANK", "PMI_FD"];
+    let wrong: Vec<String> = names.iter().flat_map(|name| ["-x".to_owned(), format!("{name}=9")]).collect();
+    // In C the first of two values would count, in a shell the last: so there must be one.
+    let count = names.map(|name| format!("-e ^{name}=")).join(" ");
+    let script = format!("echo $RSD_RANK $OMPI_COMM_WORLD_RANK $PMIX_RANK $PMI_RANK $(env | grep -c {count}) $MINE");
+    let call = dvm.rsctl(["run", "-n", "2", "-x", "MINE=kept"]).args(&wrong).args(["sh", "-c", &script]);
+    assert_eq!(sorted(&call.ok()), ["0 0 0 0 5 kept", "1 1 1 1 5 kept"]);
+    let interpreter = Mpi::OpenMpi5.python().expect("it brings mpi4py");
+    let [_, path] = python("world.py");
+    let call = dvm.rsctl(["run", "-n", "2"]).args(&wrong).args([&interpreter]).args([&path]);
+    assert_eq!(call.env("OMPI_MCA_pml", "ob1").ok(), "world right on 2\n");
+}

@@ -1,6 +1,8 @@
 //! Clients of PMIx without MPI: `programs/pmix_client.c` over Debian's libpmix, which asks for more than any MPI does.
 
-use rsd_tests::{Call, Dvm, Options, Running, pkg_config, plain_with};
+use std::time::Duration;
+
+use rsd_tests::{Call, Dvm, Options, Running, eventually, pkg_config, plain_with};
 
 use crate::groups::{all_ok, member};
 use crate::sorted;
@@ -114,4 +116,54 @@ fn the_death_of_a_member_is_an_event_for_the_others() {
     let died = ends.iter().filter(|end| end.0 == Some(3)).count();
     assert_eq!((told, died), (3, 1), "{ends:?}");
     assert!(dvm.ctl("wait last").fails(1).contains("ended without MPI_Finalize"));
+}
+
+#[test]
+fn waits_name_who_waits_for_whom_in_pmix() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start(nodes);
+        let gate = dvm.scratch().join("gate");
+        let job = client(&dvm, &["blocked"]).args([&gate]).start();
+        let waits = eventually("three ranks wait for rank 1", Duration::from_secs(30), || {
+            let waits = dvm.json("waits")["waits"].as_array()?.clone();
+            (waits.len() == 3).then_some(waits)
+        });
+        let of_kind = |kind: &str| waits.iter().find(|wait| wait["kind"] == kind).expect("there is one of each kind");
+        for (kind, name) in [("collective", "fence of some processes"), ("value", "late"), ("lookup", "the door")] {
+            assert_eq!((&of_kind(kind)["name"], &of_kind(kind)["job"]), (&name.into(), &1.into()), "{nodes} nodes");
+        }
+        let (fence, value) = (of_kind("collective"), of_kind("value"));
+        assert_eq!((&fence["have"], &fence["want"], &fence["missing"][0]["rank"]), (&1.into(), &2.into(), &1.into()));
+        assert_eq!((&value["want"], &value["missing"][0]["rank"]), (&1.into(), &1.into()));
+        assert_eq!(value["missing"][0]["node"], format!("node{}", nodes - 1));
+        let printed = dvm.ctl("waits 1").ok();
+        for part in [
+            "fence of some processes in job 1: 1 of 2 in, missing rank 1 (node",
+            "value \"late\" of rank 1 (node",
+            ": 1 request of job 1 waits until it is committed",
+            "published data \"the door\": a process of job 1 waits for it",
+        ] {
+            assert!(printed.contains(part), "{part:?} is not in {printed}");
+        }
+        dvm.file("gate", "");
+        assert_eq!(job.end().ok(), "blocked right on 4\n", "{nodes} nodes");
+        assert_eq!(dvm.ctl("waits").end().err(), "rsctl: nothing waits\n");
+    }
+}
+
+#[test]
+fn waits_name_the_job_that_another_one_waits_for() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
+    let sleeping = dvm.rsctl(["run", "-n", "2", "sh", "-c", "echo $PMIX_NAMESPACE; exec tail -f /dev/null"]).start();
+    let namespace = sleeping.until_stdout(|out| out.lines().next().map(str::to_owned));
+    let connecting = dvm.rsctl(["run", "-n", "2", &program(), "connect", &namespace]).start();
+    let text = eventually("the second job waits for the first", Duration::from_secs(30), || {
+        let waits = dvm.json("waits last")["waits"].clone();
+        waits.as_array()?.iter().find(|wait| wait["kind"] == "collective")?["text"].as_str().map(str::to_owned)
+    });
+    assert_eq!(text, "connect in job 2: 2 of 4 in, missing ranks 0-1 of job 1");
+    // It fails when the first job ends.
+    dvm.rsctl(["cancel", "1"]).end();
+    sleeping.end();
+    assert_ne!(connecting.end().status.code(), Some(0));
 }

@@ -1,11 +1,15 @@
 //! Processes of another user on the same machine cannot join, and cannot take, change or end anything of this user's DVM.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
-use rsd_tests::{Call, Dvm, Mpi, Options, built, client, copy_program, plain};
+use rsd_proto::pmix::{Codec, Hello, Proc, Role};
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, client, copy_program, eventually, plain, python};
 
 use crate::groups::{all_ok, hello_lines, member, until_waiting};
 
@@ -208,4 +212,93 @@ fn the_names_of_the_mpi_librarys_sockets_cannot_be_computed_by_others() {
     assert_ne!(random(0), random(1));
     squatter.close_stdin();
     squatter.end().ok();
+}
+
+/// The port of the PMIx server and the namespace of a job of two ranks: rank 1 waits in MPI_Init, rank 0 for a line.
+fn pmix_of(job: &Running) -> (u16, String) {
+    job.until_stdout(|out| {
+        let (uri, namespace) = out.lines().next()?.split_once(' ')?;
+        Some((uri.rsplit(':').next()?.parse().ok()?, namespace.to_owned()))
+    })
+}
+
+fn gated_job(dvm: &Dvm) -> Running {
+    let interpreter = Mpi::OpenMpi5.python().expect("it brings mpi4py").display().to_string();
+    let [_, path] = python("world.py");
+    let script = "if [ $RSD_RANK = 0 ]; then echo $PMIX_SERVER_URI41 $PMIX_NAMESPACE; read line; fi; exec \"$@\"";
+    let call = dvm.rsctl(["run", "-n", "2", "sh", "-c", script, "sh", &interpreter, &path]);
+    let job = call.env("OMPI_MCA_pml", "ob1").stdin_open().start();
+    eventually("rank 1 waits in MPI_Init", Duration::from_secs(30), || {
+        dvm.rsctl(["waits"]).ok().contains("fence").then_some(())
+    });
+    job
+}
+
+#[test]
+fn another_user_at_the_pmix_port_is_refused_by_the_kernels_word() {
+    let dvm = of_one_user();
+    let Some(stranger) = Stranger::of(&dvm) else { return };
+    let mut job = gated_job(&dvm);
+    let (port, namespace) = pmix_of(&job);
+    let port = port.to_string();
+    let [_, knock] = python("knock.py");
+    let knock = stranger.copy(knock);
+    for rank in ["0", "1"] {
+        assert_eq!(stranger.call("python3").args([&knock]).args([&port, &namespace, rank]).ok(), "closed\n");
+    }
+    // The job's own user is accepted as a rank, but not as a process that does not exist.
+    let own = |namespace: &str, rank| dvm.call("python3").args([&knock]).args([&port, namespace, rank]).ok();
+    assert_eq!(own(&namespace, "1"), "accepted\n");
+    assert_eq!((own(&namespace, "2"), own("rsd-a.b-1", "1")), ("refused\n".into(), "refused\n".into()));
+    job.write(b"go\n");
+    assert!(job.end().ok().contains("world right on 2"));
+}
+
+#[test]
+fn garbage_and_idle_connections_at_the_pmix_port_do_not_disturb_a_job() {
+    let dvm = Dvm::start(1);
+    let mut job = gated_job(&dvm);
+    let (port, namespace) = pmix_of(&job);
+    let connect = || {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
+        stream
+    };
+    let idle: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    // How long until the server closes a connection that has sent this.
+    let closed_after = |bytes: &[u8]| {
+        let (mut stream, began, mut rest) = (connect(), Instant::now(), Vec::new());
+        // It may be closed before all is written.
+        let _ = stream.write_all(bytes);
+        let end = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty() && !end.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{rest:?}");
+        began.elapsed()
+    };
+    let hello =
+        Hello { role: Role::Client, proc: Proc::new(&namespace, 1), version: "5.0.11".into(), codec: Codec::V41 }
+            .encode(0, 0);
+    let garbage: Vec<u8> = (0..70_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut oversized = hello.clone();
+    oversized[8..12].copy_from_slice(&(1_u32 << 30).to_ne_bytes());
+    let soon = Duration::from_secs(5);
+    assert!(closed_after(&garbage) < soon && closed_after(&oversized) < soon);
+    // A client that says who it is and breaks the protocol afterwards is closed alone.
+    let mut broken = connect();
+    broken.write_all(&hello).expect("the server reads");
+    broken.read_exact(&mut [0; 8]).expect("it is accepted");
+    broken.write_all(&[0xff; 64]).expect("the server reads");
+    assert_eq!(broken.read(&mut [0; 8]).ok(), Some(0));
+    // The ranks start and fence while 200 connections say nothing.
+    job.write(b"go\n");
+    assert!(job.end().ok().contains("world right on 2"));
+    drop(idle);
+    // Half a message does not hold a place for ever.
+    let mut job = gated_job(&dvm);
+    let (port, _) = pmix_of(&job);
+    let mut half = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
+    half.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
+    half.write_all(&hello[..hello.len() / 2]).expect("the server reads");
+    assert_eq!(half.read(&mut [0; 8]).ok(), Some(0));
+    job.write(b"go\n");
+    assert!(job.end().ok().contains("world right on 2"));
 }

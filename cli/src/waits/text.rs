@@ -1,6 +1,6 @@
 //! A wait in one line.
 
-use rsd_proto::v1::{RankState, RankWaiting, SilentNode, Wait, wait::What};
+use rsd_proto::v1::{RankState, RankWaiting, RanksOfJob, SilentNode, Wait, wait::What};
 
 use crate::{placement, print};
 
@@ -36,8 +36,39 @@ pub(crate) fn text(wait: &Wait) -> String {
         }
         Some(What::Shutdown(_)) => format!("shutdown: {}", unended(wait)),
         Some(What::Stop(name)) => format!("stop of node {name}: {}", unended(wait)),
+        Some(What::Collective(name)) => {
+            let elsewhere: u32 =
+                wait.others.iter().flat_map(|it| it.ranks.chunks_exact(2)).map(run_len).fold(0, u32::saturating_add);
+            let here = Wait { want: want.saturating_sub(elsewhere), ..wait.clone() };
+            let before = if wait.missing.is_empty() { ", missing " } else { ", and " };
+            format!("{name} in job {job}: {have} of {want} in{}{}", missing(&here), others(wait, before))
+        }
+        Some(What::Value(key)) => {
+            let verb = if *want == 1 { "waits" } else { "wait" };
+            let key = if key.is_empty() { "a value".to_owned() } else { format!("value {key:?}") };
+            let requests = format!("{want} {} of job {job} {verb}", plural(*want, "request"));
+            let of = if wait.others.is_empty() { own(wait) } else { others(wait, " of ") };
+            format!("{key}{of}: {requests} until it is committed")
+        }
+        Some(What::Lookup(keys)) => format!("published data {keys:?}: a process of job {job} waits for it"),
         None => format!("job {job} waits for something that this version of rsctl does not know"),
     }
+}
+
+/// Returns the processes of other jobs, as `ranks 0-3 of job 7`.
+fn others(wait: &Wait, before: &str) -> String {
+    let described = |other: &RanksOfJob| {
+        let pairs: Vec<(u32, u32)> = other.ranks.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        let one = matches!(&pairs[..], [(first, last)] if first == last);
+        format!("{} {} of job {}", if one { "rank" } else { "ranks" }, placement::ranges(&pairs), other.job)
+    };
+    let all: Vec<String> = wait.others.iter().take(NAMED).map(described).collect();
+    if all.is_empty() { String::new() } else { format!("{before}{}", all.join(", ")) }
+}
+
+/// Returns ` of rank 3 (n3, pid 4411)`.
+fn own(wait: &Wait) -> String {
+    wait.missing.first().map(|rank| format!(" of rank {}", described(wait, rank))).unwrap_or_default()
 }
 
 /// Returns `jobs 4, 7`; empty if the user may see none of them.
@@ -121,7 +152,11 @@ fn described_node(node: &SilentNode) -> String {
 }
 
 fn silent_len(node: &SilentNode) -> u32 {
-    node.ranks.chunks_exact(2).map(|pair| pair[1].saturating_sub(pair[0]) + 1).sum()
+    node.ranks.chunks_exact(2).map(run_len).sum()
+}
+
+fn run_len(pair: &[u32]) -> u32 {
+    pair[1].saturating_sub(pair[0]).saturating_add(1)
 }
 
 fn plural(count: u32, noun: &str) -> String {
@@ -206,6 +241,19 @@ mod tests {
         assert_eq!(text(&stop), format!("stop of node n3: 2 jobs have not ended on {shown}"));
         let of_another = Wait { want: 1, ..wait(What::Shutdown(true)) };
         assert_eq!(text(&of_another), "shutdown: 1 job has not ended");
+        let of_job = |job, ranks: &[u32]| RanksOfJob { job, ranks: ranks.into() };
+        let connect =
+            Wait { want: 4, have: 2, others: vec![of_job(9, &[0, 1])], ..wait(What::Collective("connect".into())) };
+        assert_eq!(text(&connect), "connect in job 7: 2 of 4 in, missing ranks 0-1 of job 9");
+        let both = Wait { missing: vec![rank(1, 0, 0, RankState::Running)], have: 1, ..connect };
+        assert_eq!(text(&both), "connect in job 7: 1 of 4 in, missing rank 1, and ranks 0-1 of job 9");
+        let value =
+            Wait { want: 1, missing: vec![rank(1, 0, 5, RankState::Running)], ..wait(What::Value("addr".into())) };
+        assert_eq!(text(&value), "value \"addr\" of rank 1 (pid 5): 1 request of job 7 waits until it is committed");
+        let value = Wait { others: vec![of_job(9, &[3, 3])], ..wait(What::Value(String::new())) };
+        assert_eq!(text(&value), "a value of rank 3 of job 9: 2 requests of job 7 wait until it is committed");
+        let lookup = wait(What::Lookup("the door".into()));
+        assert_eq!(text(&lookup), "published data \"the door\": a process of job 7 waits for it");
         assert_eq!(times(&wait(What::Node("n3".into()))), "; for 5.2s, at most 0.8s more");
         assert_eq!(times(&Wait::default()), "");
     }

@@ -113,6 +113,13 @@ impl Inbox {
         is_news
     }
 
+    /// Records that the sender has dropped everything below this offset, because an earlier receiver has acknowledged it. What this
+    /// receiver lacks of it is lost.
+    pub fn skip_to(&mut self, offset: u64) {
+        self.next = self.next.max(offset);
+        self.acked = self.acked.max(offset);
+    }
+
     /// Returns the offset that was acknowledged last.
     pub fn acked(&self) -> u64 {
         self.acked

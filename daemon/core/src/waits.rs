@@ -30,7 +30,8 @@ impl Merged {
     }
 
     pub(crate) fn add_ranks(&mut self, step: RanksWaiting) {
-        let RanksWaiting { job, fence, inside, waiting_ms, starting, alive, missing, unattached, silent } = step;
+        let RanksWaiting { job, fence, inside, waiting_ms, starting, alive, missing, unattached, silent, blocked } =
+            step;
         let all = self.steps.entry((job, fence)).or_insert(RanksWaiting { job, fence, ..RanksWaiting::default() });
         // A step says these numbers of itself.
         all.inside = all.inside.saturating_add(inside);
@@ -42,6 +43,8 @@ impl Merged {
         all.missing.extend(missing);
         all.missing.sort_by_key(|rank| rank.rank);
         all.missing.truncate(MISSING_MAX);
+        all.blocked.extend(blocked);
+        all.blocked.truncate(MISSING_MAX);
     }
 
     pub(crate) fn add_silent(&mut self, nodes: impl IntoIterator<Item = NodeId>) {

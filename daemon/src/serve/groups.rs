@@ -38,7 +38,7 @@ pub(crate) async fn join(
     let token = Some(token).filter(|token| !token.is_empty());
     let pid = Some(pid).filter(|pid| *pid > 0);
     let export = Some(export).filter(|export| !export.is_empty());
-    let join = Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid, export };
+    let join = Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid, export, namespace: None };
     let events = join::over_grpc(door, Process { uid, user, pid: caller_pid }, join);
     Ok(Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event))))))
 }

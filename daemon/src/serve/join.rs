@@ -214,6 +214,7 @@ impl Lease {
             user: peer.user,
             by_other: process.is_some(),
             random,
+            namespace: join.namespace.unwrap_or_default(),
             ..GroupJoin::default()
         };
         debug!(group = join.group, pid, "a process requests a place");

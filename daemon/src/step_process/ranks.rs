@@ -1,5 +1,6 @@
 //! The ranks of a step at the system level: their start, PMI socket, pipes and files.
 
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -54,7 +55,7 @@ pub(super) struct Ranks {
     output: mpsc::Sender<Input>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Program {
     /// What to execute: `file`, or what sets the limits and then executes it.
     path: CString,
@@ -251,7 +252,12 @@ impl Ranks {
             self.io.resize_with(start.local + 1, RankIo::default);
         }
         let program = self.program(start.app)?;
-        let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
+        let env: Vec<CString> = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
+        let sets_any = self.launch.spec.as_ref().and_then(|spec| spec.apps.get(start.app));
+        let program = match sets_any.is_some_and(|app| !app.env.is_empty()) {
+            true => Arc::new(program.without(&env)),
+            false => program,
+        };
         // The files come last: a program that cannot run then leaves no files that the next attempt would have to replace.
         Ok((program, env, self.open_files(start.rank)?))
     }
@@ -467,6 +473,21 @@ impl Ranks {
     }
 }
 
+impl Program {
+    /// Returns the program without the variables that a rank has of its own. What rsd says about a rank's place counts, also if its user
+    /// says something else: of two values, a C program takes the first and a shell the last.
+    fn without(&self, own: &[CString]) -> Program {
+        let own: HashSet<&[u8]> = own.iter().map(|var| name_of(var.as_bytes())).collect();
+        let env = self.env.iter().filter(|var| !own.contains(name_of(var.as_bytes()))).cloned().collect();
+        Program { env, ..self.clone() }
+    }
+}
+
+/// Returns the name of a variable.
+fn name_of(var: &[u8]) -> &[u8] {
+    var.split(|byte| *byte == b'=').next().unwrap_or_default()
+}
+
 /// Prepares everything that all ranks of a program share.
 fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> Result<Program, String> {
     let spec = launch.spec.as_ref().ok_or("the launch contains no job")?;
@@ -478,7 +499,8 @@ fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> R
     spawn::check_wdir(wdir).map_err(|error| error.to_string())?;
 
     let mut env = Vec::new();
-    for var in Step::environment(launch, app) {
+    let ours = [&b"RSD_DVM"[..], b"RSD_SOCKET", b"PMI_FD"];
+    for var in Step::environment(launch, app).into_iter().filter(|var| !ours.contains(&name_of(var))) {
         env.push(c_string(&var, "an environment variable")?);
     }
     let search = env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));

@@ -985,10 +985,16 @@ pub struct Wait {
     /// Of a drained node: the jobs with ranks there that the caller may see. Of a shutdown or stop: those of the jobs that have not ended.
     #[prost(uint64, repeated, tag = "11")]
     pub jobs: ::prost::alloc::vec::Vec<u64>,
+    /// Processes of other jobs that have not arrived.
+    #[prost(message, repeated, tag = "203")]
+    pub others: ::prost::alloc::vec::Vec<RanksOfJob>,
     /// Of a shutdown or stop: the nodes with ranks that have not ended; only the first of many.
     #[prost(string, repeated, tag = "72")]
     pub nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27, 28, 70, 71")]
+    #[prost(
+        oneof = "wait::What",
+        tags = "20, 21, 22, 23, 24, 25, 26, 27, 28, 70, 71, 200, 201, 202"
+    )]
     pub what: ::core::option::Option<wait::What>,
 }
 /// Nested message and enum types in `Wait`.
@@ -1028,7 +1034,25 @@ pub mod wait {
         /// This node's daemon stops when its part of `want` jobs has ended.
         #[prost(string, tag = "71")]
         Stop(::prost::alloc::string::String),
+        /// Processes are in a collective of PMIx, by its name, which is not the fence of a whole job. `missing` has ranks of `job`, `others` those
+        /// of other jobs.
+        #[prost(string, tag = "200")]
+        Collective(::prost::alloc::string::String),
+        /// `want` requests wait until one of the processes that are missing commits a value under this key; empty: any value.
+        #[prost(string, tag = "201")]
+        Value(::prost::alloc::string::String),
+        /// A process waits until data are published under these keys, separated by commas.
+        #[prost(string, tag = "202")]
+        Lookup(::prost::alloc::string::String),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RanksOfJob {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// As inclusive ranges: first, last, first, last, …; only the first of many.
+    #[prost(uint32, repeated, tag = "2")]
+    pub ranks: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SilentNode {
@@ -1775,6 +1799,9 @@ pub struct Resume {
     /// The step has all Notify up to this number.
     #[prost(uint64, tag = "21")]
     pub events_seen: u64,
+    /// The step has dropped its output below this offset, because a head has acknowledged it.
+    #[prost(uint64, tag = "100")]
+    pub output_acked: u64,
 }
 /// `body` is a LaunchBody. The head encodes it once; daemons forward the same bytes.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2115,6 +2142,27 @@ pub struct RanksWaiting {
     pub unattached: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, repeated, tag = "9")]
     pub silent: ::prost::alloc::vec::Vec<u32>,
+    /// Requests of ranks that wait for other ranks of the same node; only the first of many.
+    #[prost(message, repeated, tag = "200")]
+    pub blocked: ::prost::alloc::vec::Vec<RanksBlocked>,
+}
+/// Ranks of a node that wait in a request for other ranks of the same node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RanksBlocked {
+    /// A collective, by its name, if `value` is absent.
+    #[prost(string, tag = "1")]
+    pub collective: ::prost::alloc::string::String,
+    /// A value that a rank must commit, by its key; empty: any value.
+    #[prost(string, optional, tag = "2")]
+    pub value: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "3")]
+    pub waiting_ms: u64,
+    /// How many ranks wait.
+    #[prost(uint32, tag = "4")]
+    pub inside: u32,
+    /// Those for which they wait; only the first of many.
+    #[prost(message, repeated, tag = "5")]
+    pub missing: ::prost::alloc::vec::Vec<RankWaiting>,
 }
 /// Forwards a call of the gRPC Pmi service to the rank's step. `call` is a number of the forwarding daemon.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2595,6 +2643,10 @@ pub struct GroupJoin {
     /// 12 fresh random bytes, for the namespace of an epoch whose rank 0 it is.
     #[prost(bytes = "bytes", tag = "17")]
     pub random: ::prost::bytes::Bytes,
+    /// The name under which it already runs as a PMIx client without a server, which becomes the namespace of its epoch; empty: none. Only
+    /// without a group.
+    #[prost(string, tag = "200")]
+    pub namespace: ::prost::alloc::string::String,
 }
 /// The member has left or was turned away.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -45,6 +45,9 @@ fn each_message_has_its_documented_line() {
     assert_eq!(all.line(), "join v=1 group=actors min=8 max=16 rank=3 timeout_ms=60000 token=ab12 pid=411\n");
     let alone = Join { pid: Some(411), ..Join::default() };
     assert_eq!((alone.line().as_str(), Join::parse("join v=1 pid=411")), ("join v=1 pid=411\n", Ok(alone)));
+    let named = Join { namespace: Some("singleton.a.411".into()), ..Join::default() };
+    assert_eq!(named.line(), "join v=1 namespace=singleton.a.411\n");
+    assert_eq!(Join::parse("join v=1 namespace=singleton.a.411"), Ok(named));
     let wait = Event::Wait(Wait { token: "ab12".into(), have: 3, want: 16, epoch: 1 });
     assert_eq!(wait.line(), "wait token=ab12 have=3 want=16 epoch=1\n");
     assert_eq!(
@@ -53,6 +56,24 @@ fn each_message_has_its_documented_line() {
          namespace=rsd-0123-7 node=a nodes=2 node_index=0 address=\n"
     );
     assert_eq!(error("14 of 16; µ=1%\n").line(), "error code=124 text=14%20of%2016%3B%20%C2%B5%3D1%25%0A\n");
+}
+
+#[test]
+fn a_name_that_a_process_gave_itself_is_checked() {
+    let wide = format!("singleton.{}.1", "h".repeat(250));
+    for line in [
+        "join v=1 namespace=rsd-a.b-7",
+        "join v=1 namespace=singleton.",
+        "join v=1 namespace=singleton.a/../b.1",
+        "join v=1 namespace=singleton.a%20b.1",
+        "join v=1 group=actors namespace=singleton.a.1",
+        &format!("join v=1 namespace={wide}"),
+    ] {
+        assert!(matches!(Join::parse(line), Err(JoinError::Value { key: "namespace", .. })), "{line}");
+    }
+    for (name, host) in [("singleton.a.411", Some("a")), ("singleton.a.b.411", Some("a.b")), ("rsd-a.b-7", None)] {
+        assert_eq!(self_named_host(name), host);
+    }
 }
 
 #[test]

@@ -143,6 +143,15 @@ impl Fetches {
         calls
     }
 
+    /// Returns what processes of a job want of others: how many requests, and since when.
+    pub(super) fn of(&self, job: JobId) -> impl Iterator<Item = (&Wanted, NodeId, u32, Duration)> {
+        self.open.values().filter_map(move |open| {
+            let here = || open.askers.iter().filter(|(call, _)| call.job == job).map(|(_, since)| *since);
+            let since = here().min()?;
+            Some((&open.wanted, open.node, u32::try_from(here().count()).unwrap_or(u32::MAX), since))
+        })
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.timers.next()
     }

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 use rsd_proto::frameworks;
+use rsd_proto::join::{check_namespace, self_named_host};
 use rsd_proto::v1::{
     self as wire, App, GroupEpoch, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, down, kept, rank_exit,
 };
@@ -18,7 +19,7 @@ use crate::contract::{Logged, namespace};
 use crate::place::policy::Policy;
 use crate::place::{self, Placement};
 use crate::taskmap::{TaskMap, TaskMapBuilder};
-use crate::{JobId, Now, sentences};
+use crate::{JobId, NodeId, Now, sentences};
 
 impl Head {
     pub(super) fn on_group_call(
@@ -89,6 +90,7 @@ impl Head {
         let joined = match self.is_stopping() {
             false => self
                 .check_jobs(join.uid, 0)
+                .and_then(|()| self.check_namespace(&join))
                 .and_then(|()| self.lobbies.of(realm).join(now.mono, join, |node| nodes.name(node))),
             true => Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped")),
         };
@@ -96,6 +98,20 @@ impl Head {
             let error = wire::GroupError { code: u32::from(exit_code), text };
             let state = Some(wire::group_state::State::Error(error));
             out.order(down::Body::GroupState(GroupState { node, member, token, state }));
+        }
+    }
+
+    /// Refuses a process that would have the name of another one.
+    fn check_namespace(&self, join: &GroupJoin) -> Result<(), Refused> {
+        if join.namespace.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = check_namespace(&join.namespace) {
+            return Err(Refused::new(exit::USAGE, error.to_string()));
+        }
+        match self.jobs.named(&join.namespace, self.realm(join.uid)).filter(|job| self.jobs.is_alive(job.id)) {
+            Some(job) if job.rank_of_member(&join.token).is_none() => Err(refusal::attached(&join.namespace, job.id)),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -150,12 +166,20 @@ impl Head {
             uid: seat.join.uid,
             by_other: seat.join.by_other,
         });
+        let namespace = match complete.seats.first().map(|seat| &seat.join) {
+            Some(join) if !join.namespace.is_empty() => join.namespace.clone(),
+            first => namespace(&self.dvm, first.map_or(&[], |join| &join.random), id),
+        };
+        // A process that runs already knows its machine by the host's name. Two processes that disagree on whether they share a machine
+        // hang.
+        let host = self_named_host(&namespace).map(str::to_owned);
+        let name_of = |node: &NodeId| host.clone().unwrap_or_else(|| self.nodes.name(*node));
         let epoch = GroupEpoch {
             name: complete.group.clone(),
             epoch: complete.epoch,
             members: members.collect(),
-            namespace: namespace(&self.dvm, complete.seats.first().map_or(&[], |seat| &seat.join.random), id),
-            node_names: map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
+            node_names: map.nodes().iter().map(name_of).collect(),
+            namespace,
             node_addresses: self.nodes.addresses(map.nodes()),
             dial_out: self.nodes.dial_out(map.nodes()),
             export: frameworks::list(&wanted.collect::<Vec<_>>()),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
+use rsd_proto::join::is_self_named;
 
 use super::job::Job;
 use crate::{JobId, NodeId};
@@ -21,6 +22,8 @@ pub(super) struct Jobs {
     by_token: HashMap<(u32, Bytes), JobId>,
     /// The jobs of each user. In a DVM that serves one user, all belong to user 0.
     of_user: HashMap<u32, OfUser>,
+    /// The jobs of processes that had given themselves a name, by user and name.
+    self_named: HashMap<(u32, String), JobId>,
 }
 
 /// The jobs of one user.
@@ -44,6 +47,9 @@ impl Jobs {
         of_user.spec_bytes += job.spec_bytes;
         if let Some(spawned) = &job.spawned {
             self.families.entry(spawned.root).or_default().insert(job.id);
+        }
+        if is_self_named(&job.namespace) {
+            self.self_named.insert((job.owner_uid(), job.namespace.clone()), job.id);
         }
         self.all.insert(job.id, job);
     }
@@ -76,9 +82,12 @@ impl Jobs {
         self.all.get_mut(&job)
     }
 
-    /// Returns the job of this user with this namespace.
+    /// Returns the job of this user with this namespace. Of jobs that have had the same one after each other, that is the last.
     pub(super) fn named(&self, namespace: &str, uid: u32) -> Option<&Job> {
-        let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
+        let id: JobId = match is_self_named(namespace) {
+            true => *self.self_named.get(&(uid, namespace.to_owned()))?,
+            false => namespace.rsplit('-').next()?.parse().ok()?,
+        };
         self.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == uid)
     }
 
@@ -182,6 +191,10 @@ impl Jobs {
         let Some(job) = self.all.remove(&id) else { return };
         let uid = job.owner_uid();
         self.by_token.remove(&(uid, job.token));
+        let name = (uid, job.namespace);
+        if self.self_named.get(&name) == Some(&id) {
+            self.self_named.remove(&name);
+        }
         let Some(of_user) = self.of_user.get_mut(&uid) else { return };
         of_user.ended.retain(|ended| *ended != id);
         of_user.all.remove(&id);

@@ -104,6 +104,17 @@ pub(super) struct Arrival {
     pub(super) timeout: Option<Duration>,
 }
 
+/// A meeting that waits for members.
+#[derive(Debug)]
+pub(super) struct Open<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) since: Duration,
+    pub(super) until: Option<Duration>,
+    /// How many members it has.
+    pub(super) want: u64,
+    pub(super) missing: Members,
+}
+
 /// The end of a meeting for some of its calls: all contributions, encoded, or why it has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
@@ -311,6 +322,22 @@ impl Meetings {
         if self.of_user.get(&realm).is_some_and(|of_user| of_user.open == 0 && of_user.failed.is_empty()) {
             self.of_user.remove(&realm);
         }
+    }
+
+    /// Returns the meetings that a job has begun and that wait for members.
+    pub(super) fn of(&self, job: JobId) -> impl Iterator<Item = Open<'_>> {
+        let ids = self.of_job.get(&job).into_iter().flatten();
+        ids.filter_map(move |id| {
+            let meeting = self.all.get(id).filter(|meeting| meeting.order.first() == Some(&job))?;
+            let State::Open { since, .. } = &meeting.state else { return None };
+            let none = RankSet::default();
+            let left = |(job, members): (&JobId, &RankSet)| {
+                (*job, members.without(meeting.accounted.get(job).unwrap_or(&none)))
+            };
+            let missing = meeting.key.members.iter().map(left).filter(|(_, ranks)| !ranks.is_empty()).collect();
+            let want = meeting.key.members.values().map(RankSet::len).sum();
+            Some(Open { key: &meeting.key.key, since: *since, until: self.timers.at(id), want, missing })
+        })
     }
 
     pub(super) fn next_deadline(&self) -> Option<Duration> {

@@ -10,7 +10,7 @@
 //!   clients' calls.
 //! - [`requests`]: requests of steps for processes of other nodes and jobs: [`meetings`], [`fetches`], [`published`], [`events`];
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
-//! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
+//! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`journal`]: what outlives the head.
 //!
@@ -18,6 +18,7 @@
 //! the nodes, and searching for a parent with room.
 
 mod answers;
+mod blocked;
 mod ending;
 mod ends;
 mod events;

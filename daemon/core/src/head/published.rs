@@ -299,6 +299,15 @@ impl Published {
         }
     }
 
+    /// Returns the lookups of a job's processes that wait: the keys, since when, and until when.
+    pub(super) fn of(&self, realm: u32, job: JobId) -> impl Iterator<Item = (String, Duration, Option<Duration>)> + '_ {
+        let waiting = self.users.get(&realm).into_iter().flat_map(|of_user| &of_user.waiting);
+        waiting.filter(move |(_, waiting)| waiting.call.job == job).map(move |(number, waiting)| {
+            let keys: Vec<_> = waiting.lookup.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+            (keys.join(","), waiting.since, self.timers.at(&(realm, *number)))
+        })
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.timers.next()
     }

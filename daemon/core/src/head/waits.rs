@@ -106,6 +106,7 @@ impl Head {
         for job in self.meant(request) {
             let ranks = by_job.remove(&job.id).unwrap_or_default();
             waits.extend(self.waits_of_job(now, job, &ranks, &silent));
+            waits.extend(self.waits_of_processes(now, job, &ranks));
             for mut wait in self.values.waits(now.mono, job.id, job.map.size()) {
                 wait.missing.iter_mut().for_each(|rank| rank.node = job.map.node_of(rank.rank).unwrap_or(0));
                 waits.push(self.named(job, wait));
@@ -189,7 +190,7 @@ impl Head {
     }
 
     /// Adds the names of the nodes of the missing ranks.
-    fn named(&self, job: &Job, mut wait: Wait) -> Wait {
+    pub(super) fn named(&self, job: &Job, mut wait: Wait) -> Wait {
         let nodes: BTreeSet<NodeId> = wait.missing.iter().map(|rank| rank.node).collect();
         wait.node_names = nodes.iter().map(|node| job.node_name(*node).to_owned()).collect();
         wait.node_ids = nodes.into_iter().collect();

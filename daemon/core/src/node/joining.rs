@@ -28,7 +28,8 @@ impl Node {
         out.send(link, down::Body::Welcome(welcome));
         // To a process of another user, the job does not exist. And a step of another DVM, to which this daemon belonged before, may have
         // the number of a job of this one.
-        let ours = self.steps.is_of(job, uid) && may_be_namespace(&step.namespace, &self.dvm, job);
+        let ours = self.steps.is_of(job, uid)
+            && (may_be_namespace(&step.namespace, &self.dvm, job) || self.members.are_of(job, &step.namespace));
         let known = ours && self.relays.contains(job);
         match step.map.map(TaskMap::try_from) {
             // The job is over or unknown: the step has missed its release.

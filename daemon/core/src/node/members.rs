@@ -170,6 +170,11 @@ impl Members {
         settled
     }
 
+    /// Returns whether the members of this job are in this namespace.
+    pub(super) fn are_of(&self, job: JobId, namespace: &str) -> bool {
+        self.epochs.get(&job).is_some_and(|here| here.epoch.namespace == namespace)
+    }
+
     /// Returns the last message for a member, if its epoch has begun and everything in the message is known.
     fn go(&self, node: NodeId, join: &GroupJoin, about: &wire::Inventory) -> Option<Go> {
         let (job, rank) = *self.places.get(&join.token)?;

@@ -484,7 +484,8 @@ impl Step {
     fn resync(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.attached_before {
             let (map, node) = (Some((&self.map).into()), Some(self.node));
-            let resume = wire::Resume { job: self.job, map, node, events_seen: self.events_seen() };
+            let (events_seen, output_acked) = (self.events_seen(), self.outbox.acked());
+            let resume = wire::Resume { job: self.job, map, node, events_seen, output_acked };
             self.send(up::Body::Resume(resume), out);
         }
         self.attached_before = true;

@@ -1,8 +1,9 @@
 //! What the ranks of this step wait for, and which of them others wait for.
 
-use rsd_proto::v1::{self as wire, RankState, RankWaiting, RanksWaiting, up};
+use rsd_proto::v1::{self as wire, RankState, RankWaiting, RanksBlocked, RanksWaiting, up};
 
-use super::{Effect, Phase, Rank, Step};
+use super::pmix::Blocked;
+use super::{Effect, Local, Phase, Rank, Step};
 use crate::Now;
 use crate::contract::in_ms;
 use crate::waits::MISSING_MAX;
@@ -34,7 +35,24 @@ impl Step {
             missing: missing.take(MISSING_MAX).map(|(rank, _)| self.waiting_rank(rank)).collect(),
             unattached: Vec::new(),
             silent: Vec::new(),
+            blocked: self.blocked(now),
         }
+    }
+
+    /// Returns the requests of ranks that wait for others of this node.
+    fn blocked(&self, now: Now) -> Vec<RanksBlocked> {
+        let named = |missing: &[Local]| {
+            missing.iter().take(MISSING_MAX).map(|local| self.waiting_rank(&self.ranks[*local])).collect()
+        };
+        let blocked = self.blocked_in_pmix().into_iter().take(MISSING_MAX);
+        let described = blocked.map(|Blocked { collective, value, since, inside, missing }| RanksBlocked {
+            collective: short(&collective),
+            value: value.as_deref().map(short),
+            waiting_ms: in_ms(now.mono.saturating_sub(since)),
+            inside,
+            missing: named(&missing),
+        });
+        described.collect()
     }
 
     fn waiting_rank(&self, rank: &Rank) -> RankWaiting {
@@ -45,4 +63,10 @@ impl Step {
         };
         RankWaiting { rank: rank.rank, node: self.node, pid: rank.pid, state: state.into() }
     }
+}
+
+/// Returns a name that a rank has chosen, of limited length.
+fn short(name: &str) -> String {
+    const MOST: usize = 64;
+    name.chars().take(MOST).collect()
 }

@@ -99,6 +99,17 @@ pub(in crate::head) fn other_owner(name: &str, owner: u32, uid: u32) -> Refused 
     )
 }
 
+/// Refuses a process whose name for itself another process of the user has.
+pub(in crate::head) fn attached(namespace: &str, job: JobId) -> Refused {
+    no(
+        exit::NOT_PLACED,
+        format!(
+            "a process {namespace} is attached already, as job {job}: attach a process once; if it is another one, two machines \
+             have one host name, so give them different ones"
+        ),
+    )
+}
+
 pub(in crate::head) fn not_its_place(join: &GroupJoin) -> Refused {
     no(exit::NOT_PERMITTED, format!("the token does not belong to a place of uid {} in group {}", join.uid, join.group))
 }

@@ -87,8 +87,12 @@ impl Head {
     }
 
     /// Handles that a step has reconnected.
-    pub(in super::super) fn on_step_resumed(&self, resume: &wire::Resume, out: &mut Outputs<Order>) {
+    pub(in super::super) fn on_step_resumed(&mut self, resume: &wire::Resume, out: &mut Outputs<Order>) {
         if let Some(node) = resume.node {
+            let active = self.jobs.get_mut(resume.job).and_then(super::super::job::Job::active_mut);
+            if let Some(inbox) = active.and_then(|active| active.output.get_mut(&node)) {
+                inbox.skip_to(resume.output_acked);
+            }
             self.ask_again(resume.job, node, resume.events_seen, out);
         }
     }

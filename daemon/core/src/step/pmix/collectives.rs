@@ -14,7 +14,7 @@ use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::pending::{Asked, Group, Then, ms};
-use super::{Awaited, Effect, Local, Step, To, until};
+use super::{Awaited, Blocked, Effect, Local, Step, To, until};
 use crate::Now;
 
 /// The codec of what the nodes of a collective tell each other.
@@ -63,6 +63,8 @@ struct Collective {
     members: Vec<Proc>,
     count: u64,
     arrived: Vec<Arrived>,
+    /// When the first has arrived.
+    since: Duration,
     until: Option<Duration>,
     timeout_ms: Option<u64>,
     /// Whether all ranks of this node have arrived, and the head was asked.
@@ -71,10 +73,10 @@ struct Collective {
 
 /// A rank that has arrived.
 #[derive(Debug)]
-struct Arrived {
-    to: To,
-    local: Local,
-    infos: Vec<Info>,
+pub(super) struct Arrived {
+    pub(super) to: To,
+    pub(super) local: Local,
+    pub(super) infos: Vec<Info>,
 }
 
 impl Collectives {
@@ -100,56 +102,6 @@ impl Collectives {
 }
 
 impl Step {
-    pub(super) fn on_fence_of_some(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Fence, procs, Arrived { to, local, infos }, out);
-    }
-
-    pub(super) fn on_connect(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Connect, procs, Arrived { to, local, infos }, out);
-    }
-
-    pub(super) fn on_disconnect(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Disconnect, procs, Arrived { to, local, infos }, out);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the request's parts")]
-    pub(super) fn on_group_construct(
-        &mut self,
-        now: Now,
-        local: Local,
-        to: To,
-        group: String,
-        procs: Vec<Proc>,
-        infos: Vec<Info>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.enter_collective(now, Kind::Found(group), procs, Arrived { to, local, infos }, out);
-    }
-
     pub(super) fn on_group_destruct(&mut self, now: Now, local: Local, to: To, group: String, out: &mut Vec<Effect>) {
         let Some(members) = self.pmix.collectives.members_of(&group).map(<[Proc]>::to_vec) else {
             return self.send_pmix(to, &Reply::Done(Status::NOT_FOUND), out);
@@ -158,7 +110,15 @@ impl Step {
         self.enter_collective(now, Kind::Dissolve(group), members, arrived, out);
     }
 
-    fn enter_collective(&mut self, now: Now, kind: Kind, procs: Vec<Proc>, arrived: Arrived, out: &mut Vec<Effect>) {
+    /// Handles that a rank enters a collective of these processes; empty: its job.
+    pub(super) fn enter_collective(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        procs: Vec<Proc>,
+        arrived: Arrived,
+        out: &mut Vec<Effect>,
+    ) {
         let members = self.members(procs);
         let here = self.members_here(&members);
         if !here.contains(&arrived.local) {
@@ -184,6 +144,7 @@ impl Step {
                     members,
                     count,
                     arrived: Vec::new(),
+                    since: now.mono,
                     until: None,
                     timeout_ms: None,
                     is_asked: false,
@@ -325,6 +286,20 @@ impl Step {
         for number in failed {
             self.fail_collective(number, Status::TIMEOUT, out);
         }
+    }
+
+    /// Returns the collectives that wait for ranks of this node. Those that wait for others are known to the head.
+    pub(super) fn blocked_collectives(&self) -> impl Iterator<Item = Blocked> + '_ {
+        self.pmix.collectives.open.values().filter(|it| !it.is_asked).map(|it| {
+            let is_missing = |local: &Local| it.arrived.iter().all(|arrived| arrived.local != *local);
+            Blocked {
+                collective: it.kind.name(),
+                value: None,
+                since: it.since,
+                inside: u32::try_from(it.arrived.len()).unwrap_or(u32::MAX),
+                missing: self.members_here(&it.members).into_iter().filter(is_missing).collect(),
+            }
+        })
     }
 
     /// Returns the members in a form that is the same for all of them: sorted, each once, and a whole job as one entry.

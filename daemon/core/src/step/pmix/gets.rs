@@ -10,13 +10,14 @@
 //! `pmix.immediate` turns waiting into not found, and `pmix.timeout` limits it. An answer has all values of the rank that the asking
 //! client may see, because clients keep them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Info, KVal, Kept, Proc, Reply, Role, Status, Value, encode_all, keys, rank};
 
 use super::pending::{Group, Here, Missing, ms};
-use super::{Client, Effect, Local, Step, To, until};
+use super::{Blocked, Client, Effect, Local, Step, To, until};
 use crate::Now;
 
 /// How long a client waits for a value that its rank has not committed with others.
@@ -34,6 +35,7 @@ struct Waiting {
     /// The rank that must commit.
     of: Local,
     key: Option<String>,
+    since: Duration,
     until: Option<Duration>,
     /// Whether the client has set the time.
     timed: bool,
@@ -46,6 +48,22 @@ impl Gets {
 
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.waiting.iter().filter_map(|waiting| waiting.until).min()
+    }
+
+    /// Returns the requests, together for each value.
+    pub(super) fn blocked(&self) -> Vec<Blocked> {
+        let mut all: BTreeMap<(Local, Option<&str>), Blocked> = BTreeMap::new();
+        for waiting in &self.waiting {
+            let blocked = all.entry((waiting.of, waiting.key.as_deref())).or_insert_with(|| Blocked {
+                collective: String::new(),
+                value: Some(waiting.key.clone().unwrap_or_default()),
+                since: waiting.since,
+                inside: 0,
+                missing: vec![waiting.of],
+            });
+            blocked.inside += 1;
+        }
+        all.into_values().collect()
     }
 
     pub(super) fn forget(&mut self, client: Client) {
@@ -92,7 +110,8 @@ impl Step {
                 Here::NotYet { .. } if immediate => self.send_pmix(to, &not_found, out),
                 Here::NotYet { has_committed } => {
                     let linger = has_committed.then_some(now.mono + LINGER);
-                    let waiting = Waiting { to, of, key, until: timeout.or(linger), timed: timeout.is_some() };
+                    let waiting =
+                        Waiting { to, of, key, since: now.mono, until: timeout.or(linger), timed: timeout.is_some() };
                     self.pmix.gets.waiting.push(waiting);
                 }
             };

@@ -45,7 +45,7 @@ use super::dialect::{self, Asker, By};
 use super::{Effect, Local, Step};
 use crate::Now;
 
-use collectives::Collectives;
+use collectives::{Arrived, Collectives, Kind};
 use committed::Committed;
 use description::{Description, Inside};
 use elsewhere::Elsewhere;
@@ -120,6 +120,20 @@ struct Fencing {
     collects: bool,
     until: Option<Duration>,
     answered: bool,
+}
+
+/// Requests that wait for ranks of this node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// The name of a collective, unless they wait for a value.
+    pub(super) collective: String,
+    /// The key of a value; empty: any.
+    pub(super) value: Option<String>,
+    pub(super) since: Duration,
+    /// How many wait.
+    pub(super) inside: u32,
+    /// For which ranks.
+    pub(super) missing: Vec<Local>,
 }
 
 impl Pmix {
@@ -259,10 +273,14 @@ impl Step {
             Request::Lookup { keys, infos } => return self.on_pmix_lookup(local, to, keys, &infos, out),
             Request::Unpublish { keys, infos } => return self.on_pmix_unpublish(local, to, keys, &infos, out),
             Request::Spawn { infos, apps } => return self.on_pmix_spawn(now, local, to, &infos, apps, out),
-            Request::Connect { procs, infos } => return self.on_connect(now, local, to, procs, infos, out),
-            Request::Disconnect { procs, infos } => return self.on_disconnect(now, local, to, procs, infos, out),
+            Request::Connect { procs, infos } => {
+                return self.enter_collective(now, Kind::Connect, procs, Arrived { to, local, infos }, out);
+            }
+            Request::Disconnect { procs, infos } => {
+                return self.enter_collective(now, Kind::Disconnect, procs, Arrived { to, local, infos }, out);
+            }
             Request::GroupConstruct { group, procs, infos } => {
-                return self.on_group_construct(now, local, to, group, procs, infos, out);
+                return self.enter_collective(now, Kind::Found(group), procs, Arrived { to, local, infos }, out);
             }
             Request::GroupDestruct { group } => return self.on_group_destruct(now, local, to, group, out),
             // The group goes on without it in what it does next; PMIx has no answer that says who is left.
@@ -328,6 +346,11 @@ impl Step {
         }
     }
 
+    /// Returns what waits for ranks of this node.
+    pub(super) fn blocked_in_pmix(&self) -> Vec<Blocked> {
+        self.blocked_collectives().chain(self.pmix.gets.blocked()).collect()
+    }
+
     /// Does what is due.
     pub(super) fn settle_pmix(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.settle_fencing(now, out);
@@ -363,7 +386,7 @@ impl Step {
         out: &mut Vec<Effect>,
     ) {
         if !self.is_whole_job(&procs) {
-            return self.on_fence_of_some(now, local, to, procs, infos, out);
+            return self.enter_collective(now, Kind::Fence, procs, Arrived { to, local, infos }, out);
         }
         let collects = Info::is_set(&infos, keys::COLLECT_DATA);
         let fencing = Fencing { to, collects, until: until(now, &infos), answered: false };
