@@ -17,7 +17,7 @@ mod past;
 mod tests;
 mod writer;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +42,8 @@ const FOLLOWED_BYTES: u64 = 256 << 10;
 const UNFOLLOWED_BYTES: u64 = 16 << 10;
 /// How long a log waits for a file system that writes nothing, of any log.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often jobs that wait for followers are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// Two to this power is more than the bytes that a log gets in a millisecond.
 const POSITIONS_PER_MS_BITS: u32 = 20;
 
@@ -63,6 +65,8 @@ pub(crate) struct JobLogs {
 struct State {
     /// The slow logs.
     slow: Mutex<BTreeMap<JobId, Arc<Log>>>,
+    /// The logs whose jobs wait for followers.
+    held: Mutex<BTreeSet<JobId>>,
     busy: Mutex<Busy>,
     /// Passes an input to the core. It must not wait.
     tell: Box<dyn Fn(Input) + Send + Sync>,
@@ -120,7 +124,12 @@ impl JobLogs {
         tell: impl Fn(Input) + Send + Sync + 'static,
     ) -> JobLogs {
         let (writer, work) = channel();
-        let state = Arc::new(State { slow: Mutex::default(), busy: Mutex::default(), tell: Box::new(tell) });
+        let state = Arc::new(State {
+            slow: Mutex::default(),
+            held: Mutex::default(),
+            busy: Mutex::default(),
+            tell: Box::new(tell),
+        });
         let of_writer = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("job-logs".into()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || writer::write_all(&work, &of_writer)) {
@@ -182,14 +191,22 @@ impl JobLogs {
         lock(&self.logs).insert(job, Arc::new(Log::new(&self.dir, job, user, &self.state, events)));
     }
 
-    /// Returns when [`JobLogs::give_up_hung`] must be called, if the writer makes no progress until then; None while it has no work.
+    /// Returns when [`JobLogs::give_up_hung`] must be called, if neither the writer nor a follower makes progress until then; None while
+    /// nothing waits for them.
     pub(crate) fn patience_ends(&self) -> Option<Instant> {
         let Busy { since, is_given_up } = *lock(&self.state.busy);
-        since.filter(|_| !is_given_up).map(|since| since + PATIENCE)
+        let of_writer = since.filter(|_| !is_given_up).map(|since| since + PATIENCE);
+        let of_followers = (!lock(&self.state.held).is_empty()).then(|| Instant::now() + LOOK);
+        of_writer.into_iter().chain(of_followers).min()
     }
 
     /// Gives up what the logs cannot write, if the file system has written nothing for too long. Their jobs go on.
     pub(crate) fn give_up_hung(&self, now: Instant) {
+        let held: Vec<JobId> = lock(&self.state.held).iter().copied().collect();
+        for log in held {
+            let log = lock(&self.logs).get(&log).cloned();
+            log.iter().for_each(|log| log.settle(&mut lock(&log.events), now));
+        }
         {
             let mut busy = lock(&self.state.busy);
             if busy.is_given_up || busy.since.is_none_or(|since| since + PATIENCE > now) {
@@ -232,6 +249,7 @@ impl JobLogs {
         if let Some(log) = lock(&self.logs).remove(&job) {
             self.forget_bytes(&log);
             lock(&self.state.slow).remove(&job);
+            lock(&self.state.held).remove(&job);
             let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file
         }
     }
@@ -270,35 +288,53 @@ impl Log {
             lock(&self.state.slow).insert(self.job, Arc::clone(self));
             (self.state.tell)(Input::LogPace { log: self.job, is_slow: true });
         }
-        self.settle(&mut events);
+        self.settle(&mut events, Instant::now());
         appended
     }
 
     /// Tells followers and the core what they may count on now.
-    fn settle(&self, events: &mut Events) {
+    fn settle(&self, events: &mut Events, now: Instant) {
         if events.is_slow && (events.has_failed || events.waiting_bytes() <= WAITING_BYTES / 4) {
             events.is_slow = false;
             lock(&self.state.slow).remove(&self.job);
             (self.state.tell)(Input::LogPace { log: self.job, is_slow: false });
         }
         let progress = progress_of(events);
-        let has_moved = self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
-        if has_moved {
+        self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
+        events.watch_readers(now);
+        let settled = events.settled(now);
+        if settled > events.told {
+            events.told = settled;
             let (log, lost_bytes) = (self.job, events.lost_bytes);
-            (self.state.tell)(Input::LogWritten { log, events: events.settled(), lost_bytes });
+            (self.state.tell)(Input::LogWritten { log, events: settled, lost_bytes });
+        }
+        let is_held = events.is_held(now);
+        if is_held != std::mem::replace(&mut events.was_held, is_held) {
+            let mut held = lock(&self.state.held);
+            if is_held {
+                held.insert(self.job)
+            } else {
+                held.remove(&self.job)
+            };
         }
         let is_followed = self.progress.receiver_count() > 0;
-        events.trim(match (is_followed, progress.ended) {
+        let keep_bytes = match (is_followed, progress.ended) {
             (true, _) => FOLLOWED_BYTES,
             (false, false) => UNFOLLOWED_BYTES,
             (false, true) => 0,
-        });
+        };
+        events.trim(keep_bytes, now);
     }
 
-    /// Handles that a follower leaves, which still counts.
-    fn leave(&self) {
-        if self.progress.receiver_count() <= 1 && self.progress.borrow().ended {
-            lock(&self.events).trim(0);
+    /// Handles that a follower leaves, which still counts. `reader`: its number, if it has read.
+    fn leave(&self, reader: Option<u64>) {
+        let (mut events, now) = (lock(&self.events), Instant::now());
+        if let Some(reader) = reader {
+            events.remove_reader(reader);
+            self.settle(&mut events, now);
+        }
+        if self.progress.receiver_count() <= 1 && progress_of(&events).ended {
+            events.trim(0, now);
         }
     }
 
@@ -307,7 +343,7 @@ impl Log {
         let mut events = lock(&self.events);
         let text = format!("output from here on is not kept: the head cannot write {}: {why}", self.path.display());
         let is_news = events.fail(text);
-        self.settle(&mut events);
+        self.settle(&mut events, Instant::now());
         is_news
     }
 

@@ -198,7 +198,6 @@ async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
     logs.give_up_hung(ends - Duration::from_millis(1));
     assert_eq!(follower.next_if_there().await, None, "it may still make progress");
     logs.give_up_hung(ends);
-    assert_eq!(logs.patience_ends(), None);
     logs.append(1, ended());
     for _ in 0..2 {
         assert!(matches!(follower.next().await.unwrap().body, Some(job_event::Body::Output(_))));
@@ -218,7 +217,8 @@ async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
             _ => None,
         })
         .collect();
-    for expected in [(1, 2, 200_000), (1, 3, 200_000), (2, 1, 9), (3, 1, 3)] {
+    assert_eq!(logs.patience_ends(), None);
+    for expected in [(1, 1, 200_000), (1, 3, 200_000), (2, 1, 9), (3, 1, 3)] {
         assert!(written.contains(&expected), "{expected:?} in {written:?}");
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -379,5 +379,53 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
             assert_eq!(all(logs.follow(1, *position).unwrap()).await, rest, "from {at}");
         }
     }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The last number of events of job 1 that the core has heard of.
+fn heard(inputs: &std::sync::mpsc::Receiver<Input>) -> u64 {
+    let written = |input| match input {
+        Input::LogWritten { log: 1, events, .. } => Some(events),
+        _ => None,
+    };
+    inputs.try_iter().filter_map(written).last().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_job_waits_for_followers_that_read_what_is_not_kept_and_not_for_others() {
+    let dir = scratch("held");
+    let (told, inputs) = channel();
+    let logs = JobLogs::new(dir.clone(), 0, 0, move |input| told.send(input).unwrap());
+    logs.append(1, submitted(1, ROOT));
+    settle(&logs);
+    let (mut follower, waiting) = (logs.follow(1, 0).unwrap(), logs.follow(1, 0).unwrap());
+    assert!(follower.next().await.is_some());
+    for _ in 0..20 {
+        logs.append(1, output(&[b'x'; 100_000]));
+    }
+    settle(&logs);
+    assert_eq!(heard(&inputs), 1);
+    assert!(notice(&follower.next().await.unwrap()).contains("jobs.log_max"));
+    for read in 1..=20 {
+        assert!(matches!(follower.next().await.unwrap().body, Some(job_event::Body::Output(_))), "{read}");
+    }
+    assert_eq!(follower.next_if_there().await, None);
+    assert_eq!(heard(&inputs), 21);
+
+    // It stops to read.
+    for _ in 0..20 {
+        logs.append(1, output(&[b'x'; 100_000]));
+    }
+    logs.give_up_hung(Instant::now() + Duration::from_secs(29));
+    assert_eq!(heard(&inputs), 0, "nothing new");
+    logs.give_up_hung(Instant::now() + Duration::from_secs(31));
+    assert_eq!(heard(&inputs), 41);
+    logs.append(1, ended());
+    settle(&logs);
+    let rest = all(follower).await;
+    let got = rest.len() as u64 - 2;
+    assert_eq!((lost(&rest[0]), rest.last()), (Some(2_000_000 - got * 100_000), Some(&ended())));
+    assert_eq!(logs.patience_ends(), None);
+    drop(waiting);
     std::fs::remove_dir_all(dir).unwrap();
 }

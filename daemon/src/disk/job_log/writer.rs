@@ -131,7 +131,7 @@ impl Log {
             return Err(std::io::Error::other("it was written too late"));
         }
         events.written(piece.len());
-        self.settle(&mut events);
+        self.settle(&mut events, Instant::now());
         Ok(true)
     }
 
