@@ -13,16 +13,18 @@
 mod events;
 mod follower;
 mod past;
+mod room;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rsd_config::settings::Space;
 use rsd_core::JobId;
 use rsd_core::rsd::{Input, KeptJobs, Logged};
 use rsd_proto::v1::{JobEvent, job_event};
@@ -30,12 +32,13 @@ use tokio::sync::watch;
 
 use events::{Appended, Events};
 pub(crate) use follower::Follower;
+use room::Room;
 
 /// The superuser, whose logs are not limited together.
 const ROOT: u32 = 0;
 /// How much a follower reads at once, and about how much is written at once.
 const PIECE_BYTES: usize = 128 << 10;
-/// How much of a log may wait to be written before it is slow. It is slow until a quarter of that waits.
+/// How much of a log may wait to be written, or to be read from memory, before it is slow. It is slow until a quarter of that waits.
 const WAITING_BYTES: u64 = 16 << 20;
 /// How much of a log's end is kept in memory, for those that follow it and for those that may soon.
 const FOLLOWED_BYTES: u64 = 256 << 10;
@@ -54,17 +57,16 @@ pub(crate) struct JobLogs {
     limit_bytes: u64,
     /// The most bytes of all logs of a user, except root.
     user_bytes: u64,
-    logs: Mutex<HashMap<JobId, Arc<Log>>>,
-    /// The bytes of the logs of each user, by uid.
-    of_users: Mutex<HashMap<u32, u64>>,
     writer: Sender<Work>,
     state: Arc<State>,
 }
 
 /// What the daemon's thread and the writer share.
 struct State {
-    /// The slow logs.
-    slow: Mutex<BTreeMap<JobId, Arc<Log>>>,
+    logs: Mutex<HashMap<JobId, Arc<Log>>>,
+    /// The bytes of the logs of each user, by uid.
+    of_users: Mutex<HashMap<u32, u64>>,
+    room: Room,
     /// The logs whose jobs wait for followers.
     held: Mutex<BTreeSet<JobId>>,
     busy: Mutex<Busy>,
@@ -116,16 +118,19 @@ struct Progress {
 }
 
 impl JobLogs {
-    /// Logs in `dir`, of at most `limit_bytes` each and `user_bytes` of a user. `tell` gets the inputs for the core.
+    /// Logs in `dir`, of at most `limit_bytes` each, `user_bytes` of a user and `most` in all. `tell` gets the inputs for the core.
     pub(crate) fn new(
         dir: PathBuf,
         limit_bytes: u64,
         user_bytes: u64,
+        most: Space,
         tell: impl Fn(Input) + Send + Sync + 'static,
     ) -> JobLogs {
         let (writer, work) = channel();
         let state = Arc::new(State {
-            slow: Mutex::default(),
+            logs: Mutex::default(),
+            of_users: Mutex::default(),
+            room: Room::new(dir.clone(), most),
             held: Mutex::default(),
             busy: Mutex::default(),
             tell: Box::new(tell),
@@ -135,7 +140,7 @@ impl JobLogs {
         if let Err(error) = thread.spawn(move || writer::write_all(&work, &of_writer)) {
             tracing::error!(%error, "cannot start the thread that writes job logs: jobs' output is lost");
         }
-        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default(), writer, state }
+        JobLogs { dir, limit_bytes, user_bytes, writer, state }
     }
 
     /// Takes over the logs that an earlier head left, and deletes those of other jobs. Returns what the core must know of the jobs that
@@ -158,7 +163,7 @@ impl JobLogs {
             }
         }
         for job in &jobs.alive {
-            if !lock(&self.logs).contains_key(job) {
+            if !lock(&self.state.logs).contains_key(job) {
                 self.add(*job, None, Events::after(events::FileContents::default(), now_ms << POSITIONS_PER_MS_BITS));
             }
         }
@@ -185,10 +190,11 @@ impl JobLogs {
 
     fn add(&self, job: JobId, uid: Option<u32>, events: Events) {
         let user = uid.filter(|uid| *uid != ROOT);
+        self.state.room.take(events.file_bytes());
         if let Some(user) = user {
-            *lock(&self.of_users).entry(user).or_default() += events.counted_bytes;
+            *lock(&self.state.of_users).entry(user).or_default() += events.counted_bytes;
         }
-        lock(&self.logs).insert(job, Arc::new(Log::new(&self.dir, job, user, &self.state, events)));
+        lock(&self.state.logs).insert(job, Arc::new(Log::new(&self.dir, job, user, &self.state, events)));
     }
 
     /// Returns when [`JobLogs::give_up_hung`] must be called, if neither the writer nor a follower makes progress until then; None while
@@ -204,7 +210,7 @@ impl JobLogs {
     pub(crate) fn give_up_hung(&self, now: Instant) {
         let held: Vec<JobId> = lock(&self.state.held).iter().copied().collect();
         for log in held {
-            let log = lock(&self.logs).get(&log).cloned();
+            let log = lock(&self.state.logs).get(&log).cloned();
             log.iter().for_each(|log| log.settle(&mut lock(&log.events), now));
         }
         {
@@ -214,7 +220,7 @@ impl JobLogs {
             }
             busy.is_given_up = true;
         }
-        let all: Vec<Arc<Log>> = lock(&self.logs).values().cloned().collect();
+        let all: Vec<Arc<Log>> = lock(&self.state.logs).values().cloned().collect();
         for log in all.iter().filter(|log| lock(&log.events).waiting_bytes() > 0) {
             tracing::error!(path = %log.path.display(), "the file system does not write a job's log");
             log.fail_hung();
@@ -229,14 +235,14 @@ impl JobLogs {
         };
         let user = owner.filter(|uid| *uid != ROOT);
         let new = || Arc::new(Log::new(&self.dir, job, user, &self.state, Events::default()));
-        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(new));
+        let log = Arc::clone(lock(&self.state.logs).entry(job).or_insert_with(new));
         let room = match log.user {
-            Some(user) => self.user_bytes.saturating_sub(lock(&self.of_users).get(&user).copied().unwrap_or(0)),
+            Some(user) => self.user_bytes.saturating_sub(lock(&self.state.of_users).get(&user).copied().unwrap_or(0)),
             None => u64::MAX,
         };
         let Appended { bytes, needs_task } = log.append(event, self.limit_bytes, room);
         if let Some(user) = log.user {
-            *lock(&self.of_users).entry(user).or_default() += bytes;
+            *lock(&self.state.of_users).entry(user).or_default() += bytes;
         }
         if needs_task && self.writer.send(Work::Write(Arc::clone(&log))).is_err() {
             log.fail("the thread that writes logs has ended");
@@ -246,29 +252,39 @@ impl JobLogs {
     }
 
     pub(crate) fn drop_log(&self, job: JobId) {
-        if let Some(log) = lock(&self.logs).remove(&job) {
-            self.forget_bytes(&log);
-            lock(&self.state.slow).remove(&job);
-            lock(&self.state.held).remove(&job);
+        if let Some(log) = self.state.forget(job) {
             let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file
-        }
-    }
-
-    fn forget_bytes(&self, log: &Log) {
-        let Some(user) = log.user else { return };
-        let mut of_users = lock(&self.of_users);
-        if let Some(bytes) = of_users.get_mut(&user) {
-            *bytes = bytes.saturating_sub(lock(&log.events).counted_bytes);
-            if *bytes == 0 {
-                of_users.remove(&user);
-            }
         }
     }
 
     /// Returns a reader of a job's events from this position on (0: the first). None: unknown job.
     pub(crate) fn follow(&self, job: JobId, from: u64) -> Option<Follower> {
-        let log = Arc::clone(lock(&self.logs).get(&job)?);
+        let log = Arc::clone(lock(&self.state.logs).get(&job)?);
         Some(Follower::new(log, from))
+    }
+}
+
+impl State {
+    /// Forgets a log; its file is still there.
+    fn forget(&self, job: JobId) -> Option<Arc<Log>> {
+        let log = lock(&self.logs).remove(&job)?;
+        lock(&self.held).remove(&job);
+        if let Some(user) = log.user {
+            let mut of_users = lock(&self.of_users);
+            if let Some(bytes) = of_users.get_mut(&user) {
+                *bytes = bytes.saturating_sub(lock(&log.events).counted_bytes);
+                if *bytes == 0 {
+                    of_users.remove(&user);
+                }
+            }
+        }
+        Some(log)
+    }
+
+    /// Returns the log of the oldest job that has ended.
+    fn oldest_ended(&self) -> Option<JobId> {
+        let logs = lock(&self.logs);
+        logs.values().filter(|log| lock(&log.events).is_complete()).map(|log| log.job).min()
     }
 }
 
@@ -283,22 +299,12 @@ impl Log {
     fn append(self: &Arc<Self>, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
         let mut events = lock(&self.events);
         let appended = events.append(event, limit_bytes, room);
-        if events.waiting_bytes() > WAITING_BYTES && !events.has_failed && !events.is_slow {
-            events.is_slow = true;
-            lock(&self.state.slow).insert(self.job, Arc::clone(self));
-            (self.state.tell)(Input::LogPace { log: self.job, is_slow: true });
-        }
         self.settle(&mut events, Instant::now());
         appended
     }
 
     /// Tells followers and the core what they may count on now.
     fn settle(&self, events: &mut Events, now: Instant) {
-        if events.is_slow && (events.has_failed || events.waiting_bytes() <= WAITING_BYTES / 4) {
-            events.is_slow = false;
-            lock(&self.state.slow).remove(&self.job);
-            (self.state.tell)(Input::LogPace { log: self.job, is_slow: false });
-        }
         let progress = progress_of(events);
         self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
         events.watch_readers(now);
@@ -324,6 +330,11 @@ impl Log {
             (false, true) => 0,
         };
         events.trim(keep_bytes, now);
+        let pending = events.pending_bytes();
+        let is_slow = pending > if events.is_slow { WAITING_BYTES / 4 } else { WAITING_BYTES };
+        if is_slow != std::mem::replace(&mut events.is_slow, is_slow) {
+            (self.state.tell)(Input::LogPace { log: self.job, is_slow });
+        }
     }
 
     /// Handles that a follower leaves, which still counts. `reader`: its number, if it has read.
@@ -345,6 +356,14 @@ impl Log {
         let is_news = events.fail(text);
         self.settle(&mut events, Instant::now());
         is_news
+    }
+
+    /// Gives up output for good, because there is no room for it.
+    fn fill(&self) {
+        let mut events = lock(&self.events);
+        let text = "output from here on is not kept: the logs have as much room as this DVM allows (jobs.logs_max), or their disk is almost full";
+        events.fill(text.to_owned());
+        self.settle(&mut events, Instant::now());
     }
 
     fn fail_hung(&self) {

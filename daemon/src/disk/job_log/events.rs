@@ -46,13 +46,13 @@ pub(super) struct Events {
     appended: u64,
     /// How much output is not in the file.
     pub(super) lost_bytes: u64,
-    /// The bytes that count for the user.
+    /// The bytes that count for the user: those of all events that were to be kept.
     pub(super) counted_bytes: u64,
     /// Open while the job runs.
     pub(super) file: Option<Arc<File>>,
     /// Whether the writer has a task for this log.
     pub(super) is_queued: bool,
-    /// Whether much of it waits to be written.
+    /// Whether much of it is in memory.
     pub(super) is_slow: bool,
     /// What the core was told last, and whether followers held it back.
     pub(super) told: u64,
@@ -332,6 +332,17 @@ impl Events {
         if std::mem::replace(&mut self.has_failed, true) {
             return false;
         }
+        self.lose_output(text);
+        true
+    }
+
+    /// Gives up the output that is not in the file, and all further output.
+    pub(super) fn fill(&mut self, text: String) {
+        self.is_full = true;
+        self.lose_output(text);
+    }
+
+    fn lose_output(&mut self, text: String) {
         let mut at_ms = 0;
         for item in std::mem::take(&mut self.waiting) {
             match item {
@@ -339,7 +350,6 @@ impl Events {
                     let lost = output_bytes(&event);
                     self.lost_bytes += lost;
                     self.waiting_bytes -= bytes;
-                    self.counted_bytes = self.counted_bytes.saturating_sub(bytes);
                     add_gap(&mut self.waiting, lost, at, at + bytes);
                 }
                 Item::Event { ref event, .. } => {
@@ -357,7 +367,11 @@ impl Events {
             self.note(at_ms, text);
         }
         self.update();
-        true
+    }
+
+    /// Whether everything of an ended job is in the file.
+    pub(super) fn is_complete(&self) -> bool {
+        self.has_ended && self.waiting.is_empty()
     }
 
     /// Returns where a follower finds what comes at `position`.
@@ -424,6 +438,11 @@ impl Events {
     pub(super) fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
     }
+
+    /// How much is in memory because the file does not have it yet, or because a follower needs it.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.waiting_bytes.max(self.recent_bytes)
+    }
 }
 
 impl Item {
@@ -432,6 +451,10 @@ impl Item {
             Item::Event { at, bytes, .. } => at + bytes,
             Item::Gap { to, .. } => *to,
         }
+    }
+
+    pub(super) fn is_output(&self) -> bool {
+        matches!(self, Item::Event { event, .. } if matches!(event.body, Some(job_event::Body::Output(_))))
     }
 
     /// The bytes of the file.
