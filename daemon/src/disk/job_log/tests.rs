@@ -447,6 +447,7 @@ async fn the_oldest_logs_of_ended_jobs_make_room_for_new_ones() {
     let there: Vec<JobId> = (1..=4).filter(|job| logs.follow(*job, 0).is_some()).collect();
     assert_eq!((there, dir.join("1.log").exists()), (vec![2, 3, 4], false));
     logs.append(4, output(&[b'x'; 900]));
+    settle(&logs);
     logs.append(4, ended());
     settle(&logs);
     let events = all(logs.follow(4, 0).unwrap()).await;
