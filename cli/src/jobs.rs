@@ -152,6 +152,9 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if info.ended_ms > 0 {
         fields.push(("exit code", info.exit_code.to_string()));
     }
+    if info.lost_bytes > 0 {
+        fields.push(("not kept", format!("{} of its output", print::bytes(info.lost_bytes))));
+    }
     if info.ranks > 0 {
         fields.push(("ranks", format!("{} on {nodes} {}", info.ranks, if nodes == 1 { "node" } else { "nodes" })));
     }
@@ -271,7 +274,7 @@ pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool)
         match (record.lost_bytes, as_json) {
             (_, true) => output.line(json::document(json::record(&record))),
             (0, false) => output.write(vec![record]),
-            (lost, false) => say(&format!("{} of output were not kept here", print::bytes(lost))),
+            (lost, false) => say(&verdict::missing(lost)),
         }
     };
     match written {

@@ -46,6 +46,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "started_ms": some(info.started_ms),
         "ended_ms": some(info.ended_ms),
         "exit_code": ended.then_some(info.exit_code),
+        "lost_bytes": info.lost_bytes,
         "cause": info.cause.as_ref().map(rank_exit),
         "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
         "queued_reason": text(&info.queued_reason),
@@ -140,6 +141,9 @@ pub(crate) fn record(record: &Record) -> Value {
     let mut value = json!({ "rank": record.rank, "stream": stream, "more": record.more });
     if record.job > 0 {
         value["job"] = record.job.into();
+    }
+    if record.lost_bytes > 0 {
+        value["lost_bytes"] = record.lost_bytes.into();
     }
     bytes_into(&mut value, "data", &record.data);
     value

@@ -206,6 +206,9 @@ impl<'a> Follow<'a> {
         if view.exits {
             verdict::exits(&info).iter().for_each(|line| print::err(line));
         }
+        if !view.json && info.lost_bytes > 0 {
+            say(&verdict::not_kept(&info));
+        }
         if !view.json
             && let Some(text) = verdict::verdict(&info, |job, rank| heard.contains(&(job, rank)))
         {
@@ -290,7 +293,8 @@ impl<'a> Follow<'a> {
             Body::Ended(info) => return Some(info),
             // The verdict reports these once, at the end.
             Body::Placed(placed) => self.output.placed(&placed),
-            Body::Output(_) | Body::RankExit(_) | Body::Killing(_) | Body::Gap(_) => {}
+            Body::Gap(gap) => self.tell(&verdict::missing(gap.bytes)),
+            Body::Output(_) | Body::RankExit(_) | Body::Killing(_) => {}
         }
         None
     }

@@ -7,7 +7,7 @@ use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobInfo, JobState, RankExit};
 
-use crate::{placement, signals};
+use crate::{placement, print, signals};
 
 /// Returns the report on an ended job, or None if it succeeded. `seen` returns whether the stderr of a rank of a job (0: this one) was
 /// already printed.
@@ -49,6 +49,20 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         text.push_str(&format!("\nalso failed: {ranks} {}", placement::ranges(&others)));
     }
     Some(text)
+}
+
+/// Returns what a reader of a log learns at a gap.
+pub(crate) fn missing(bytes: u64) -> String {
+    format!("{} of output are missing here: they were not kept", print::bytes(bytes))
+}
+
+/// Returns that a job's log is not complete.
+pub(crate) fn not_kept(info: &JobInfo) -> String {
+    format!(
+        "{} of the output of job {} were not kept: rsctl logs does not have them",
+        print::bytes(info.lost_bytes),
+        info.job
+    )
 }
 
 /// Returns which ranks a job has lost that has continued without them.

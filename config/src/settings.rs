@@ -99,6 +99,8 @@ settings! {
         kill_grace: Duration,
         /// The most bytes of output that the head keeps for a job.
         log_max: u64,
+        /// The most that the logs of all jobs have together.
+        logs_max: Space,
     }
     /// What one user may have in a DVM that serves all users; root may have any number.
     users: Users {
@@ -119,6 +121,21 @@ settings! {
         window: u64,
         /// The longest line in bytes. Longer lines are forwarded in pieces.
         line_max: u64,
+    }
+}
+
+/// A part of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// Of its size.
+    Percent(u8),
+    /// So much.
+    Bytes(u64),
+}
+
+impl Default for Space {
+    fn default() -> Space {
+        Space::Percent(100)
     }
 }
 
@@ -420,6 +437,21 @@ impl Value for u64 {
     fn read(value: &DeValue<'_>) -> Result<u64, &'static str> {
         let bytes = value.as_str().and_then(|text| size::parse(text).ok());
         bytes.filter(|bytes| *bytes > 0).ok_or("a size such as \"256KiB\"")
+    }
+}
+
+/// A percentage of the file system, or a size.
+impl Value for Space {
+    fn read(value: &DeValue<'_>) -> Result<Space, &'static str> {
+        let percent =
+            value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|number| number.parse::<u8>().ok());
+        match percent {
+            Some(percent @ 1..=95) => Ok(Space::Percent(percent)),
+            Some(_) => Err("a percentage from 1% to 95%"),
+            None => u64::read(value)
+                .map(Space::Bytes)
+                .map_err(|_| "a part of the disk such as \"10%\", or a size such as \"64GiB\""),
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ use crate::serve::callers::Callers;
 use crate::serve::join;
 use crate::settings;
 
+/// How large the log of a daemon in the background may become, and how many old ones are kept.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+const OLD_LOGS: u32 = 3;
 /// How often the directories are checked. A second daemon is refused meanwhile (see [`crate::disk::state_dir`]).
 const CHECK: Duration = Duration::from_secs(1);
 
@@ -104,7 +107,7 @@ impl Presence {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        self.sockets.state_dir.write_inventory(&self.inventory)?;
+        self.sockets.state_dir.try_write_inventory(&self.inventory);
         self.sockets.state_dir.link_to(self.sockets.dir.path())?;
         self.sockets.dir.write_inventory(&self.inventory)?;
         self.sockets.dir.write_daemon(&self.record)
@@ -115,6 +118,9 @@ impl Presence {
         let mut failure = String::new();
         loop {
             tokio::time::sleep(CHECK).await;
+            if let Err(error) = limit_log(&self.sockets.state_dir) {
+                error!(error = format!("{error:#}"), "cannot begin a new log");
+            }
             match self.restore().await {
                 Ok(()) => failure.clear(),
                 Err(error) => {
@@ -154,6 +160,30 @@ impl Presence {
     }
 }
 
+/// Begins a new log when the present one is large, and keeps a few old ones: rsd.log.1 is the newest of them.
+fn limit_log(state_dir: &StateDir) -> anyhow::Result<()> {
+    let path = state_dir.path().join("rsd.log");
+    let is_large = std::env::var_os("RSD_DAEMONIZED").is_some()
+        && std::fs::metadata(&path).is_ok_and(|meta| meta.len() >= LOG_BYTES_MAX);
+    if !is_large {
+        return Ok(());
+    }
+    shift(&path, OLD_LOGS).context("rename the old logs")?;
+    reopen_log(state_dir)
+}
+
+/// Renames `path` to `path.1`, and so on; the oldest of `most` is replaced.
+fn shift(path: &Path, most: u32) -> std::io::Result<()> {
+    let old = |number: u32| match number {
+        0 => path.to_owned(),
+        number => path.with_added_extension(number.to_string()),
+    };
+    for number in (0..most).rev().filter(|number| old(*number).exists()) {
+        std::fs::rename(old(number), old(number + 1))?;
+    }
+    Ok(())
+}
+
 /// The log of a daemon in the background is its standard error, which goes to a file in the directory.
 fn reopen_log(state_dir: &StateDir) -> anyhow::Result<()> {
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
@@ -163,4 +193,24 @@ fn reopen_log(state_dir: &StateDir) -> anyhow::Result<()> {
         nix::unistd::dup2_stderr(&log).context("redirect the log")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_logs_are_renamed_and_the_oldest_is_replaced() {
+        let dir = std::env::temp_dir().join(format!("rsd-old-logs-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let path = dir.join("rsd.log");
+        for round in 0..5 {
+            std::fs::write(&path, round.to_string()).unwrap();
+            shift(&path, 2).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+        let logs = ["rsd.log", "rsd.log.1", "rsd.log.2", "rsd.log.3"].map(read);
+        assert_eq!(logs, [None, Some("4".into()), Some("3".into()), None]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

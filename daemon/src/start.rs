@@ -232,7 +232,9 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
     let mut text = String::new();
     log.seek(SeekFrom::Start(before))?;
     log.read_to_string(&mut text).context("read the daemon's log")?;
-    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("the daemon printed no error");
+    let in_log = text.lines().find_map(|line| line.strip_prefix("rsd: "));
+    // A log on a full disk has no error.
+    let said = in_log.or(Some(lines.as_str()).filter(|said| !said.is_empty())).unwrap_or("the daemon printed no error");
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::INTERNAL);
     bail!(Failed::new(code, format!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())))
 }
@@ -263,6 +265,11 @@ fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> 
     descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let done = runtime.block_on(daemon::serve(options, token, settings, &state_dir));
+    if let (Err(error), Some(_)) = (&done, std::env::var_os(DAEMONIZED)) {
+        // Without a newline, which says that the daemon is ready.
+        print!("{error:#}");
+        let _ = std::io::stdout().flush(); // its standard output may be closed
+    }
     // The threads that watch steps end with the process.
     runtime.shutdown_background();
     done

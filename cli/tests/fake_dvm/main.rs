@@ -310,6 +310,7 @@ fn ctrl_c_in_attach_leaves_the_job_running() {
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(line(), "rsctl: job 7 is still running; follow it again with: rsctl attach 7");
     assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(stage.asked(), Asked::Attach(AttachRequest { job: 7, ..AttachRequest::default() }));
     assert!(stage.asked.try_recv().is_err());
 }
 

@@ -13,16 +13,18 @@
 mod events;
 mod follower;
 mod past;
+mod room;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rsd_config::settings::Space;
 use rsd_core::JobId;
 use rsd_core::rsd::{Input, KeptJobs, Logged};
 use rsd_proto::v1::{JobEvent, job_event};
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 
 use events::{Appended, Events};
 pub(crate) use follower::Follower;
+use room::Room;
 
 /// The superuser, whose logs are not limited together.
 const ROOT: u32 = 0;
@@ -40,6 +43,8 @@ const FOLLOWED_BYTES: u64 = 256 << 10;
 const UNFOLLOWED_BYTES: u64 = 16 << 10;
 /// How long a log waits for a file system that writes nothing, of any log.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often jobs that wait for followers are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// Two to this power is more than the bytes that a log gets in a millisecond.
 const POSITIONS_PER_MS_BITS: u32 = 20;
 
@@ -50,15 +55,18 @@ pub(crate) struct JobLogs {
     limit_bytes: u64,
     /// The most bytes of all logs of a user, except root.
     user_bytes: u64,
-    logs: Mutex<HashMap<JobId, Arc<Log>>>,
-    /// The bytes of the logs of each user, by uid.
-    of_users: Mutex<HashMap<u32, u64>>,
     writer: Sender<Work>,
     state: Arc<State>,
 }
 
 /// What the daemon's thread and the writer share.
 struct State {
+    logs: Mutex<HashMap<JobId, Arc<Log>>>,
+    /// The bytes of the logs of each user, by uid.
+    of_users: Mutex<HashMap<u32, u64>>,
+    room: Room,
+    /// The logs whose jobs wait for followers.
+    held: Mutex<BTreeSet<JobId>>,
     busy: Mutex<Busy>,
     /// Passes an input to the core. It must not wait.
     tell: Box<dyn Fn(Input) + Send + Sync>,
@@ -108,21 +116,29 @@ struct Progress {
 }
 
 impl JobLogs {
-    /// Logs in `dir`, of at most `limit_bytes` each and `user_bytes` of a user. `tell` gets the inputs for the core.
+    /// Logs in `dir`, of at most `limit_bytes` each, `user_bytes` of a user and `most` in all. `tell` gets the inputs for the core.
     pub(crate) fn new(
         dir: PathBuf,
         limit_bytes: u64,
         user_bytes: u64,
+        most: Space,
         tell: impl Fn(Input) + Send + Sync + 'static,
     ) -> JobLogs {
         let (writer, work) = channel();
-        let state = Arc::new(State { busy: Mutex::default(), tell: Box::new(tell) });
+        let state = Arc::new(State {
+            logs: Mutex::default(),
+            of_users: Mutex::default(),
+            room: Room::new(dir.clone(), most),
+            held: Mutex::default(),
+            busy: Mutex::default(),
+            tell: Box::new(tell),
+        });
         let of_writer = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("job-logs".into()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || writer::write_all(&work, &of_writer)) {
             tracing::error!(%error, "cannot start the thread that writes job logs: jobs' output is lost");
         }
-        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default(), writer, state }
+        JobLogs { dir, limit_bytes, user_bytes, writer, state }
     }
 
     /// Takes over the logs that an earlier head left, and deletes those of other jobs. Returns what the core must know of the jobs that
@@ -145,7 +161,7 @@ impl JobLogs {
             }
         }
         for job in &jobs.alive {
-            if !lock(&self.logs).contains_key(job) {
+            if !lock(&self.state.logs).contains_key(job) {
                 self.add(*job, None, Events::after(events::FileContents::default(), now_ms << POSITIONS_PER_MS_BITS));
             }
         }
@@ -172,20 +188,29 @@ impl JobLogs {
 
     fn add(&self, job: JobId, uid: Option<u32>, events: Events) {
         let user = uid.filter(|uid| *uid != ROOT);
+        self.state.room.take(events.file_bytes());
         if let Some(user) = user {
-            *lock(&self.of_users).entry(user).or_default() += events.counted_bytes;
+            *lock(&self.state.of_users).entry(user).or_default() += events.counted_bytes;
         }
-        lock(&self.logs).insert(job, Arc::new(Log::new(&self.dir, job, user, &self.state, events)));
+        lock(&self.state.logs).insert(job, Arc::new(Log::new(&self.dir, job, user, &self.state, events)));
     }
 
-    /// Returns when [`JobLogs::give_up_hung`] must be called, if the writer makes no progress until then; None while it has no work.
+    /// Returns when [`JobLogs::give_up_hung`] must be called, if neither the writer nor a follower makes progress until then; None while
+    /// nothing waits for them.
     pub(crate) fn patience_ends(&self) -> Option<Instant> {
         let Busy { since, is_given_up } = *lock(&self.state.busy);
-        since.filter(|_| !is_given_up).map(|since| since + PATIENCE)
+        let of_writer = since.filter(|_| !is_given_up).map(|since| since + PATIENCE);
+        let of_followers = (!lock(&self.state.held).is_empty()).then(|| Instant::now() + LOOK);
+        of_writer.into_iter().chain(of_followers).min()
     }
 
     /// Gives up what the logs cannot write, if the file system has written nothing for too long. Their jobs go on.
     pub(crate) fn give_up_hung(&self, now: Instant) {
+        let held: Vec<JobId> = lock(&self.state.held).iter().copied().collect();
+        for log in held {
+            let log = lock(&self.state.logs).get(&log).cloned();
+            log.iter().for_each(|log| log.settle(&mut lock(&log.events), now));
+        }
         {
             let mut busy = lock(&self.state.busy);
             if busy.is_given_up || busy.since.is_none_or(|since| since + PATIENCE > now) {
@@ -193,7 +218,7 @@ impl JobLogs {
             }
             busy.is_given_up = true;
         }
-        let all: Vec<Arc<Log>> = lock(&self.logs).values().cloned().collect();
+        let all: Vec<Arc<Log>> = lock(&self.state.logs).values().cloned().collect();
         for log in all.iter().filter(|log| lock(&log.events).waiting_bytes() > 0) {
             tracing::error!(path = %log.path.display(), "the file system does not write a job's log");
             log.fail_hung();
@@ -208,14 +233,14 @@ impl JobLogs {
         };
         let user = owner.filter(|uid| *uid != ROOT);
         let new = || Arc::new(Log::new(&self.dir, job, user, &self.state, Events::default()));
-        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(new));
+        let log = Arc::clone(lock(&self.state.logs).entry(job).or_insert_with(new));
         let room = match log.user {
-            Some(user) => self.user_bytes.saturating_sub(lock(&self.of_users).get(&user).copied().unwrap_or(0)),
+            Some(user) => self.user_bytes.saturating_sub(lock(&self.state.of_users).get(&user).copied().unwrap_or(0)),
             None => u64::MAX,
         };
         let Appended { bytes, needs_task } = log.append(event, self.limit_bytes, room);
         if let Some(user) = log.user {
-            *lock(&self.of_users).entry(user).or_default() += bytes;
+            *lock(&self.state.of_users).entry(user).or_default() += bytes;
         }
         if needs_task && self.writer.send(Work::Write(Arc::clone(&log))).is_err() {
             log.fail("the thread that writes logs has ended");
@@ -225,27 +250,39 @@ impl JobLogs {
     }
 
     pub(crate) fn drop_log(&self, job: JobId) {
-        if let Some(log) = lock(&self.logs).remove(&job) {
-            self.forget_bytes(&log);
+        if let Some(log) = self.state.forget(job) {
             let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file
-        }
-    }
-
-    fn forget_bytes(&self, log: &Log) {
-        let Some(user) = log.user else { return };
-        let mut of_users = lock(&self.of_users);
-        if let Some(bytes) = of_users.get_mut(&user) {
-            *bytes = bytes.saturating_sub(lock(&log.events).counted_bytes);
-            if *bytes == 0 {
-                of_users.remove(&user);
-            }
         }
     }
 
     /// Returns a reader of a job's events from this position on (0: the first). None: unknown job.
     pub(crate) fn follow(&self, job: JobId, from: u64) -> Option<Follower> {
-        let log = Arc::clone(lock(&self.logs).get(&job)?);
+        let log = Arc::clone(lock(&self.state.logs).get(&job)?);
         Some(Follower::new(log, from))
+    }
+}
+
+impl State {
+    /// Forgets a log; its file is still there.
+    fn forget(&self, job: JobId) -> Option<Arc<Log>> {
+        let log = lock(&self.logs).remove(&job)?;
+        lock(&self.held).remove(&job);
+        if let Some(user) = log.user {
+            let mut of_users = lock(&self.of_users);
+            if let Some(bytes) = of_users.get_mut(&user) {
+                *bytes = bytes.saturating_sub(lock(&log.events).counted_bytes);
+                if *bytes == 0 {
+                    of_users.remove(&user);
+                }
+            }
+        }
+        Some(log)
+    }
+
+    /// Returns the log of the oldest job that has ended.
+    fn oldest_ended(&self) -> Option<JobId> {
+        let logs = lock(&self.logs);
+        logs.values().filter(|log| lock(&log.events).is_complete()).map(|log| log.job).min()
     }
 }
 
@@ -260,30 +297,48 @@ impl Log {
     fn append(self: &Arc<Self>, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
         let mut events = lock(&self.events);
         let appended = events.append(event, limit_bytes, room);
-        self.settle(&mut events);
+        self.settle(&mut events, Instant::now());
         appended
     }
 
     /// Tells followers and the core what they may count on now.
-    fn settle(&self, events: &mut Events) {
+    fn settle(&self, events: &mut Events, now: Instant) {
         let progress = progress_of(events);
-        let has_moved = self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
-        if has_moved {
+        self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
+        events.watch_readers(now);
+        let settled = events.settled(now);
+        if settled > events.told {
+            events.told = settled;
             let (log, lost_bytes) = (self.job, events.lost_bytes);
-            (self.state.tell)(Input::LogWritten { log, events: events.settled(), lost_bytes });
+            (self.state.tell)(Input::LogWritten { log, events: settled, lost_bytes });
+        }
+        let is_held = events.is_held(now);
+        if is_held != std::mem::replace(&mut events.was_held, is_held) {
+            let mut held = lock(&self.state.held);
+            if is_held {
+                held.insert(self.job)
+            } else {
+                held.remove(&self.job)
+            };
         }
         let is_followed = self.progress.receiver_count() > 0;
-        events.trim(match (is_followed, progress.ended) {
+        let keep_bytes = match (is_followed, progress.ended) {
             (true, _) => FOLLOWED_BYTES,
             (false, false) => UNFOLLOWED_BYTES,
             (false, true) => 0,
-        });
+        };
+        events.trim(keep_bytes, now);
     }
 
-    /// Handles that a follower leaves, which still counts.
-    fn leave(&self) {
-        if self.progress.receiver_count() <= 1 && self.progress.borrow().ended {
-            lock(&self.events).trim(0);
+    /// Handles that a follower leaves, which still counts. `reader`: its number, if it has read.
+    fn leave(&self, reader: Option<u64>) {
+        let (mut events, now) = (lock(&self.events), Instant::now());
+        if let Some(reader) = reader {
+            events.remove_reader(reader);
+            self.settle(&mut events, now);
+        }
+        if self.progress.receiver_count() <= 1 && progress_of(&events).ended {
+            events.trim(0, now);
         }
     }
 
@@ -292,8 +347,16 @@ impl Log {
         let mut events = lock(&self.events);
         let text = format!("output from here on is not kept: the head cannot write {}: {why}", self.path.display());
         let is_news = events.fail(text);
-        self.settle(&mut events);
+        self.settle(&mut events, Instant::now());
         is_news
+    }
+
+    /// Gives up output for good, because there is no room for it.
+    fn fill(&self) {
+        let mut events = lock(&self.events);
+        let text = "output from here on is not kept: the logs have as much room as this DVM allows (jobs.logs_max), or their disk is almost full";
+        events.fill(text.to_owned());
+        self.settle(&mut events, Instant::now());
     }
 
     fn fail_hung(&self) {

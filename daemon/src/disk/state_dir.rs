@@ -3,7 +3,7 @@
 //! ```text
 //! rsd.lock      held (flock) while the daemon runs
 //! run           a link to the directory of its sockets ([`runtime_dir`](super::runtime_dir))
-//! rsd.log       its log, when it runs in the background
+//! rsd.log       its log, when it runs in the background; rsd.log.1 … are older ones
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
 //! authority     a listening head's: the key and the certificate of the DVM's authority
@@ -192,8 +192,15 @@ impl StateDir {
         replace(&self.path.join("ancestors"), &ancestors.encode_to_vec())
     }
 
+    /// As [`StateDir::write_inventory`]; a failure is only logged: without it, steps bind no ranks, or by that of the last start.
+    pub(crate) fn try_write_inventory(&self, inventory: &Inventory) {
+        if let Err(error) = self.write_inventory(inventory) {
+            tracing::warn!(error = format!("{error:#}"), "cannot write what this node has");
+        }
+    }
+
     /// Writes the node's inventory, for the steps.
-    pub(crate) fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
+    fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
         replace(&self.path.join("inventory"), &inventory.encode_to_vec())
     }
 

@@ -88,7 +88,7 @@ impl HeadService {
             refusal(
                 Code::NotFound,
                 exit::NO_SUCH_JOB,
-                format!("unknown job {job}: it ended long ago, and its log is deleted"),
+                format!("job {job} has no log any more: it was deleted to make room (rsctl help troubleshooting)"),
             )
         };
         Ok((job, self.logs.follow(job, from).ok_or_else(gone)?))

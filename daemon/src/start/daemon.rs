@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
-use rsd_config::settings::Settings;
+use rsd_config::settings::{Jobs, Settings};
 use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::uplink::Limits;
@@ -58,6 +58,8 @@ use crate::way_up::WayUp;
 
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// A disk with less than so much free is called full.
+const FULL_DISK_BYTES: u64 = 128 << 10;
 /// The largest request about tokens and certificates, which callers without a certificate may send.
 const ACCESS_BYTES_MAX: usize = 4 << 10;
 
@@ -95,7 +97,7 @@ pub(super) async fn serve(
     inventory.machine = network::machine();
     inventory.port_range = network.port_range.to_string();
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
-    state_dir.write_inventory(&inventory)?;
+    state_dir.try_write_inventory(&inventory);
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
     if identity.name.is_empty() || options.name.is_some() {
         identity.name = name;
@@ -139,7 +141,8 @@ pub(super) async fn serve(
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
     let tell = move |input| tell.send(Event::Input(input));
-    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log, tell));
+    let Jobs { log_max, logs_max, .. } = settings.jobs;
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), log_max, settings.users.log, logs_max, tell));
     let (ready, placed) = oneshot::channel();
     let shell = Shell::new(
         core,
@@ -192,7 +195,8 @@ pub(super) async fn serve(
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
     let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
-    let more: String = [out_of_reach, join_line(&door, &membership, &at).await].into_iter().flatten().collect();
+    let join_line = join_line(&door, &membership, &at).await;
+    let more: String = [out_of_reach, join_line, full_disk(state_dir)].into_iter().flatten().collect();
     let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
         over = &mut work => over.context("the daemon's loop")?,
@@ -297,6 +301,20 @@ fn services(
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
         }
     }
+}
+
+/// Returns the line that says that the disk of the state directory is full; None if it is not.
+fn full_disk(state_dir: &StateDir) -> Option<String> {
+    let path = state_dir.path();
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    let free_bytes = stat.blocks_available().saturating_mul(stat.fragment_size());
+    let text = || {
+        let (path, kib) = (path.display(), free_bytes >> 10);
+        format!(
+            "rsd: the disk of {path} is full ({kib} KiB free): jobs may not start, and their output is not kept: make room\n"
+        )
+    };
+    (free_bytes < FULL_DISK_BYTES).then(text)
 }
 
 /// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a

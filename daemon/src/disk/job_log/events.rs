@@ -12,12 +12,16 @@
 //!                                 ^ seen      ^ end
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use rsd_proto::v1::{JobEvent, job_event};
+
+/// A follower that reads nothing for so long gets no more than others of what the file does not have.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// Where the events of a log are.
 #[derive(Debug, Default)]
@@ -35,16 +39,22 @@ pub(super) struct Events {
     file_bytes: u64,
     /// The gaps in the file.
     jumps: Vec<Jump>,
+    /// The followers that read, by number.
+    readers: BTreeMap<u64, Reader>,
+    next_reader: u64,
     /// How many events the core has appended.
     appended: u64,
     /// How much output is not in the file.
     pub(super) lost_bytes: u64,
-    /// The bytes that count for the user.
+    /// The bytes that count for the user: those of all events that were to be kept.
     pub(super) counted_bytes: u64,
     /// Open while the job runs.
     pub(super) file: Option<Arc<File>>,
     /// Whether the writer has a task for this log.
     pub(super) is_queued: bool,
+    /// What the core was told last, and whether followers held it back.
+    pub(super) told: u64,
+    pub(super) was_held: bool,
     /// Whether a limit is reached: further output is not kept.
     is_full: bool,
     /// Whether the file cannot be written at present: output is not kept, and followers see everything at once.
@@ -61,6 +71,15 @@ struct Entry {
     /// How many events the core had appended before.
     number: u64,
     event: Arc<JobEvent>,
+    /// Whether the file never gets it.
+    is_lost: bool,
+}
+
+/// A follower: what it reads next, and since when there is something; None: it has everything.
+#[derive(Debug, Clone, Copy)]
+struct Reader {
+    position: u64,
+    since: Option<Instant>,
 }
 
 /// Something that the file must get.
@@ -93,8 +112,8 @@ pub(super) struct FileContents {
 /// Where a follower finds what comes at a position.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// This event, which ends at this position.
-    Memory(Arc<JobEvent>, u64),
+    /// This event, which ends at this position; whether the file never gets it.
+    Memory(Arc<JobEvent>, u64, bool),
     /// So much output is missing up to this position.
     Missing(u64, u64),
     /// From this byte of the file on, which has so many bytes.
@@ -166,7 +185,8 @@ impl Events {
         self.appended += 1;
         self.update();
         // A gap alone is written with the next event.
-        let needs_task = !self.is_queued && matches!(self.waiting.back(), Some(Item::Event { .. }));
+        let has_event = self.waiting.iter().rev().take(2).any(|item| matches!(item, Item::Event { .. }));
+        let needs_task = !self.is_queued && has_event;
         self.is_queued |= needs_task;
         Appended { bytes: self.counted_bytes - before, needs_task }
     }
@@ -179,7 +199,7 @@ impl Events {
         let (bytes, at) = (delimited_len(&event), self.end);
         let event = Arc::new(event);
         self.end += bytes;
-        self.recent.push_back(Entry { at, bytes, number: self.appended, event: Arc::clone(&event) });
+        self.recent.push_back(Entry { at, bytes, number: self.appended, event: Arc::clone(&event), is_lost });
         self.recent_bytes += bytes;
         match is_lost {
             true => {
@@ -195,6 +215,11 @@ impl Events {
         }
     }
 
+    /// Whether memory may have something that the file will not get.
+    fn has_lost(&self) -> bool {
+        self.has_failed || self.is_full || self.lost_bytes > 0
+    }
+
     /// Decides what followers may read. They never un-see anything.
     fn update(&mut self) {
         let unwritten = self.waiting.iter().find_map(|item| match item {
@@ -205,11 +230,55 @@ impl Events {
         self.seen = self.seen.max(seen);
     }
 
-    /// Removes events from memory, the oldest first, until it has about `keep_bytes`.
-    pub(super) fn trim(&mut self, keep_bytes: u64) {
+    /// Adds a follower that is about to read from this position on.
+    pub(super) fn add_reader(&mut self, position: u64, now: Instant) -> u64 {
+        self.next_reader += 1;
+        self.readers.insert(self.next_reader, Reader { position, since: Some(now) });
+        self.next_reader
+    }
+
+    /// Records what a follower reads next.
+    pub(super) fn moved(&mut self, reader: u64, position: u64, now: Instant) {
+        if let Some(reader) = self.readers.get_mut(&reader)
+            && (reader.position != position || position >= self.seen)
+        {
+            *reader = Reader { position, since: Some(now).filter(|_| position < self.seen) };
+        }
+    }
+
+    /// Notes for whom there is something to read since now.
+    pub(super) fn watch_readers(&mut self, now: Instant) {
+        let seen = self.seen;
+        for reader in self.readers.values_mut().filter(|reader| reader.position < seen) {
+            reader.since.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn remove_reader(&mut self, reader: u64) {
+        self.readers.remove(&reader);
+    }
+
+    /// The first position that some follower has not read, if it still reads.
+    fn held(&self, now: Instant) -> u64 {
+        let active = self.readers.values().filter(|reader| reader.since.is_none_or(|since| now < since + STALLED));
+        active.map(|reader| reader.position).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether steps wait until a follower has read what the file does not have.
+    pub(super) fn is_held(&self, now: Instant) -> bool {
+        let held = self.held(now);
+        let first = self.recent.partition_point(|entry| entry.at < held);
+        self.recent.range(first..).take_while(|entry| entry.at < self.seen).any(|entry| entry.is_lost)
+    }
+
+    /// Removes events from memory, the oldest first, until it has about `keep_bytes`. Those that the file does not have are kept for the
+    /// followers that read.
+    pub(super) fn trim(&mut self, keep_bytes: u64, now: Instant) {
+        let held = if self.has_lost() { self.held(now) } else { u64::MAX };
         while self.recent_bytes > keep_bytes
             && let Some(first) = self.recent.front()
             && first.at + first.bytes <= self.seen
+            && first.at < held
         {
             self.recent_bytes -= first.bytes;
             self.recent.pop_front();
@@ -261,6 +330,17 @@ impl Events {
         if std::mem::replace(&mut self.has_failed, true) {
             return false;
         }
+        self.lose_output(text);
+        true
+    }
+
+    /// Gives up the output that is not in the file, and all further output.
+    pub(super) fn fill(&mut self, text: String) {
+        self.is_full = true;
+        self.lose_output(text);
+    }
+
+    fn lose_output(&mut self, text: String) {
         let mut at_ms = 0;
         for item in std::mem::take(&mut self.waiting) {
             match item {
@@ -268,7 +348,6 @@ impl Events {
                     let lost = output_bytes(&event);
                     self.lost_bytes += lost;
                     self.waiting_bytes -= bytes;
-                    self.counted_bytes = self.counted_bytes.saturating_sub(bytes);
                     add_gap(&mut self.waiting, lost, at, at + bytes);
                 }
                 Item::Event { ref event, .. } => {
@@ -278,11 +357,19 @@ impl Events {
                 Item::Gap { bytes, at, to } => add_gap(&mut self.waiting, bytes, at, to),
             }
         }
+        let unwritten = self.recent.partition_point(|entry| entry.at < self.written_to);
+        for entry in self.recent.range_mut(unwritten..) {
+            entry.is_lost |= matches!(entry.event.body, Some(job_event::Body::Output(_)));
+        }
         if !self.has_ended {
             self.note(at_ms, text);
         }
         self.update();
-        true
+    }
+
+    /// Whether everything of an ended job is in the file.
+    pub(super) fn is_complete(&self) -> bool {
+        self.has_ended && self.waiting.is_empty()
     }
 
     /// Returns where a follower finds what comes at `position`.
@@ -293,7 +380,7 @@ impl Events {
         if self.recent.front().is_some_and(|first| first.at <= position) {
             let at = self.recent.partition_point(|entry| entry.at < position);
             return match self.recent.get(at).filter(|entry| entry.at < self.seen) {
-                Some(entry) => Place::Memory(Arc::clone(&entry.event), entry.at + entry.bytes),
+                Some(entry) => Place::Memory(Arc::clone(&entry.event), entry.at + entry.bytes, entry.is_lost),
                 None => Place::Missing(0, self.seen),
             };
         }
@@ -301,8 +388,14 @@ impl Events {
             return Place::File { byte: self.byte_of(position), file_bytes: self.file_bytes };
         }
         match self.waiting.get(self.waiting.partition_point(|item| item.to() <= position)) {
-            Some(Item::Event { event, at, bytes }) => Place::Memory(Arc::clone(event), at + bytes),
-            Some(Item::Gap { bytes, to, .. }) => Place::Missing(*bytes, *to),
+            Some(Item::Event { event, at, bytes }) => Place::Memory(Arc::clone(event), at + bytes, false),
+            Some(Item::Gap { bytes, to, .. }) => {
+                // The last part may still be in memory.
+                let rest = self.recent.iter().take_while(|entry| entry.at < *to);
+                let rest: u64 = rest.map(|entry| output_bytes(&entry.event)).sum();
+                let first = self.recent.front().map_or(*to, |first| first.at.min(*to));
+                Place::Missing(bytes.saturating_sub(rest), first)
+            }
             None => Place::Missing(0, self.seen),
         }
     }
@@ -319,10 +412,13 @@ impl Events {
         }
     }
 
-    /// The number of the core's first events that are in the file or never will be.
-    pub(super) fn settled(&self) -> u64 {
-        let unseen = self.recent.partition_point(|entry| entry.at < self.seen);
-        self.recent.get(unseen).map_or(self.appended, |entry| entry.number)
+    /// The number of the core's first events that are in the file or never will be, and then for which no follower that reads still needs the
+    /// memory.
+    pub(super) fn settled(&self, now: Instant) -> u64 {
+        let held = if self.has_lost() { self.held(now) } else { u64::MAX };
+        let first = self.recent.partition_point(|entry| entry.at < self.seen.min(held));
+        let waits = |entry: &&Entry| entry.at >= self.seen || entry.is_lost;
+        self.recent.range(first..).find(waits).map_or(self.appended, |entry| entry.number)
     }
 
     pub(super) fn seen(&self) -> u64 {
@@ -350,6 +446,10 @@ impl Item {
         }
     }
 
+    pub(super) fn is_output(&self) -> bool {
+        matches!(self, Item::Event { event, .. } if matches!(event.body, Some(job_event::Body::Output(_))))
+    }
+
     /// The bytes of the file.
     pub(super) fn encoded(&self) -> Vec<u8> {
         match self {
@@ -373,7 +473,7 @@ fn add_gap(waiting: &mut VecDeque<Item>, more: u64, at: u64, end: u64) {
 }
 
 /// How much of ranks' output an event has.
-fn output_bytes(event: &JobEvent) -> u64 {
+pub(super) fn output_bytes(event: &JobEvent) -> u64 {
     match &event.body {
         Some(job_event::Body::Output(output)) => output.records.iter().map(|record| record.data.len() as u64).sum(),
         Some(

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use prost::Message;
@@ -11,7 +12,7 @@ use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::events::{Place, gap};
+use super::events::{Place, gap, output_bytes};
 use super::{Log, PIECE_BYTES, Progress, lock};
 
 /// Reads one job's events in order. Each carries the position after it.
@@ -29,11 +30,15 @@ pub(crate) struct Follower {
     buffer: BytesMut,
     at_byte: u64,
     failure: Option<String>,
+    /// How much output it has got that is in the present gap.
+    had_bytes: u64,
+    /// Its number in the log, once it reads.
+    reader: Option<u64>,
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.log.leave();
+        self.log.leave(self.reader);
     }
 }
 
@@ -48,7 +53,19 @@ impl Follower {
         // Where the events of such a log are is not known before they are read.
         let position = if is_unread { 0 } else { from.min(end) };
         let (file, buffer) = (None, BytesMut::new());
-        Follower { log, progress, position, last: position, from, file, buffer, at_byte: 0, failure: None }
+        Follower {
+            log,
+            progress,
+            position,
+            last: position,
+            from,
+            file,
+            buffer,
+            at_byte: 0,
+            failure: None,
+            had_bytes: 0,
+            reader: None,
+        }
     }
 
     /// Waits for the next event; None after the last event of a job that has ended.
@@ -107,14 +124,27 @@ impl Follower {
                     Some(job_event::Body::Gap(gap)) => (gap.to.max(self.position), gap.bytes > 0 && gap.to > self.from),
                     _ => (self.position + bytes, self.position >= self.from),
                 };
-                match is_wanted {
-                    true => return Ok(Some(self.pass(event, end))),
-                    false => self.position = end,
+                let had_bytes = std::mem::take(&mut self.had_bytes);
+                match (is_wanted, &event.body) {
+                    (true, Some(job_event::Body::Gap(missing))) => {
+                        let event = gap(missing.bytes.saturating_sub(had_bytes), end);
+                        return Ok(Some(self.pass(event, end)));
+                    }
+                    (true, _) => return Ok(Some(self.pass(event, end))),
+                    (false, _) => self.position = end,
                 }
                 continue;
             }
             let (place, open) = {
-                let events = lock(&self.log.events);
+                let mut events = lock(&self.log.events);
+                let now = Instant::now();
+                match self.reader {
+                    Some(reader) => events.moved(reader, self.position, now),
+                    None => self.reader = Some(events.add_reader(self.position, now)),
+                }
+                if events.was_held {
+                    self.log.settle(&mut events, now);
+                }
                 let place = match events.is_unread {
                     true => Place::File { byte: self.at_byte, file_bytes: events.file_bytes() },
                     false => events.place(self.position),
@@ -122,12 +152,16 @@ impl Follower {
                 (place, events.file.clone())
             };
             match place {
-                Place::Memory(event, end) => {
+                Place::Memory(event, end, is_lost) => {
                     self.buffer.clear();
+                    self.had_bytes = if is_lost { self.had_bytes + output_bytes(&event) } else { 0 };
                     return Ok(Some(self.pass((*event).clone(), end)));
                 }
                 Place::Missing(0, to) => self.position = to,
-                Place::Missing(bytes, to) => return Ok(Some(self.pass(gap(bytes, to), to))),
+                Place::Missing(bytes, to) => {
+                    let bytes = bytes.saturating_sub(std::mem::take(&mut self.had_bytes));
+                    return Ok(Some(self.pass(gap(bytes, to), to)));
+                }
                 Place::File { byte, file_bytes } => {
                     if !self.fill(open, byte, file_bytes).await? {
                         self.position = u64::MAX;

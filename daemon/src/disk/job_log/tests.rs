@@ -9,6 +9,9 @@ use rsd_proto::v1::{JobInfo, Record, User};
 use super::events::delimited_len;
 use super::*;
 
+/// No limit of all logs together.
+const ALL: Space = Space::Bytes(u64::MAX);
+
 fn output(text: &'static [u8]) -> JobEvent {
     let records = vec![Record { rank: 0, data: text.into(), ..Default::default() }];
     JobEvent {
@@ -50,7 +53,7 @@ async fn all(mut follower: Follower) -> Vec<JobEvent> {
 #[tokio::test(flavor = "current_thread")]
 async fn a_follower_gets_past_and_new_events_until_the_job_ends() {
     let dir = scratch("follow");
-    let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20, 0, |_| {}));
+    let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20, 0, ALL, |_| {}));
     logs.append(1, output(b"before"));
     let follower = tokio::spawn(all(logs.follow(1, 0).unwrap()));
     tokio::task::yield_now().await;
@@ -66,7 +69,7 @@ async fn a_follower_gets_past_and_new_events_until_the_job_ends() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_log_whose_file_is_deleted_while_the_job_runs_stays_complete() {
     let dir = scratch("deleted");
-    let logs = JobLogs::new(dir.clone(), 1 << 20, 0, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 20, 0, ALL, |_| {});
     logs.append(1, output(b"before"));
     logs.append(2, output(b"other"));
     logs.append(2, ended());
@@ -87,7 +90,7 @@ async fn a_log_whose_file_is_deleted_while_the_job_runs_stays_complete() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_log_with_much_to_write_does_not_delay_another_one() {
     let dir = scratch("turns");
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, ALL, |_| {});
     nix::unistd::mkfifo(&dir.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     for _ in 0..10 {
         logs.append(1, output(&[b'x'; 100_000]));
@@ -108,7 +111,7 @@ async fn a_log_with_much_to_write_does_not_delay_another_one() {
 #[tokio::test(flavor = "current_thread")]
 async fn the_logs_of_a_user_are_limited_together() {
     let dir = scratch("users");
-    let logs = JobLogs::new(dir.clone(), 1 << 20, 400, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 20, 400, ALL, |_| {});
     for (job, uid) in [(1, 1000), (2, 1000), (3, 1001), (4, ROOT)] {
         logs.append(job, submitted(job, uid));
     }
@@ -122,7 +125,7 @@ async fn the_logs_of_a_user_are_limited_together() {
     assert_eq!(all(logs.follow(3, 0).unwrap()).await.len(), 3, "another user");
     assert_eq!(all(logs.follow(4, 0).unwrap()).await.len(), 3, "root");
     (1..=3).for_each(|job| logs.drop_log(job));
-    assert!(lock(&logs.of_users).is_empty());
+    assert!(lock(&logs.state.of_users).is_empty());
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -145,7 +148,7 @@ fn notice(event: &JobEvent) -> &str {
 async fn a_full_log_says_what_is_missing_and_a_follower_that_keeps_up_gets_it() {
     let dir = scratch("full");
     let (told, inputs) = channel();
-    let logs = JobLogs::new(dir.clone(), 60, 0, move |input| told.send(input).unwrap());
+    let logs = JobLogs::new(dir.clone(), 60, 0, ALL, move |input| told.send(input).unwrap());
     logs.append(1, output(b"fits"));
     let live = tokio::spawn(all(logs.follow(1, 0).unwrap()));
     tokio::task::yield_now().await;
@@ -181,7 +184,7 @@ fn await_writer(dir: &Path) {
 async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
     let dir = scratch("hung");
     let (told, inputs) = channel();
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |input| told.send(input).unwrap());
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, ALL, move |input| told.send(input).unwrap());
     hang(&dir);
     let began = Instant::now();
     for _ in 0..2 {
@@ -198,7 +201,6 @@ async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
     logs.give_up_hung(ends - Duration::from_millis(1));
     assert_eq!(follower.next_if_there().await, None, "it may still make progress");
     logs.give_up_hung(ends);
-    assert_eq!(logs.patience_ends(), None);
     logs.append(1, ended());
     for _ in 0..2 {
         assert!(matches!(follower.next().await.unwrap().body, Some(job_event::Body::Output(_))));
@@ -218,7 +220,8 @@ async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
             _ => None,
         })
         .collect();
-    for expected in [(1, 2, 200_000), (1, 3, 200_000), (2, 1, 9), (3, 1, 3)] {
+    assert_eq!(logs.patience_ends(), None);
+    for expected in [(1, 1, 200_000), (1, 3, 200_000), (2, 1, 9), (3, 1, 3)] {
         assert!(written.contains(&expected), "{expected:?} in {written:?}");
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -227,10 +230,10 @@ async fn a_file_system_that_hangs_delays_no_appends_and_is_given_up() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_log_that_could_not_be_written_goes_on_with_a_gap() {
     let dir = scratch("gap");
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, ALL, |_| {});
     logs.append(1, output(b"kept"));
     settle(&logs);
-    lock(&lock(&logs.logs)[&1].events).file = None;
+    lock(&lock(&logs.state.logs)[&1].events).file = None;
     // The writer cannot open a directory for writing.
     std::fs::rename(dir.join("1.log"), dir.join("aside")).unwrap();
     std::fs::create_dir(dir.join("1.log")).unwrap();
@@ -242,8 +245,10 @@ async fn a_log_that_could_not_be_written_goes_on_with_a_gap() {
     std::fs::remove_dir(dir.join("1.log")).unwrap();
     std::fs::rename(dir.join("aside"), dir.join("1.log")).unwrap();
     // The pause before the next attempt may not be over.
-    while lock(&lock(&logs.logs)[&1].events).has_failed {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = Instant::now();
+    while lock(&lock(&logs.state.logs)[&1].events).has_failed {
+        assert!(began.elapsed() < Duration::from_secs(20), "it is not tried again");
+        tokio::task::yield_now().await;
     }
     logs.append(1, output(b"kept again"));
     logs.append(1, ended());
@@ -263,7 +268,7 @@ async fn a_log_that_could_not_be_written_goes_on_with_a_gap() {
 async fn the_core_hears_what_is_in_the_file_in_few_inputs() {
     let dir = scratch("heard");
     let (told, inputs) = channel();
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, move |input| told.send(input).unwrap());
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, ALL, move |input| told.send(input).unwrap());
     for _ in 0..4000 {
         logs.append(1, output(&[b'x'; 10_000]));
     }
@@ -282,7 +287,7 @@ async fn the_core_hears_what_is_in_the_file_in_few_inputs() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_follower_reads_from_the_file_what_is_not_in_memory() {
     let dir = scratch("both");
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, ALL, |_| {});
     let mut slow = None;
     for round in 0..100 {
         logs.append(1, output(&[b'x'; 10_000]));
@@ -323,7 +328,7 @@ async fn positions(logs: &JobLogs) -> Vec<(u64, JobEvent)> {
 #[tokio::test(flavor = "current_thread")]
 async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
     let dir = scratch("restart");
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, ALL, |_| {});
     for job in [1, 2, 3] {
         logs.append(job, submitted(job, 1000));
     }
@@ -341,14 +346,14 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     std::fs::write(dir.join("2.log"), [std::fs::read(dir.join("2.log")).unwrap(), vec![200]].concat()).unwrap();
 
-    let logs = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, |_| {});
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, ALL, |_| {});
     let jobs = KeptJobs { alive: [1, 7].into(), ended: [2].into() };
     let logged = logs.restore(&jobs, 1_700_000_000_000);
     let output_ends = [((0, 0), 1000), ((0, 4), 2000), ((9, 4), 1000)];
     assert_eq!(logged, [Logged { job: 1, events: vec![submitted(1, 1000)], output: output_ends.into() }]);
     assert!(!dir.join("3.log").exists() && logs.follow(3, 0).is_none() && logs.follow(7, 0).is_some());
     assert_eq!(all(logs.follow(2, 0).unwrap()).await, [submitted(2, 1000), output(b"of 2"), ended()]);
-    assert!(lock(&logs.of_users)[&1000] > 4000, "{:?}", logs.of_users);
+    assert!(lock(&logs.state.of_users)[&1000] > 4000, "{:?}", logs.state.of_users);
 
     // One client has seen everything that is left, the other one what was cut off, too.
     let mut clients = [5, 6].map(|seen| logs.follow(1, first[seen - 1].0).unwrap());
@@ -369,7 +374,7 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
     assert!(second[5].0 > 1_700_000_000_000 << POSITIONS_PER_MS_BITS);
 
     // Wherever a client has stopped, it misses nothing and gets nothing twice; also of a log that a third head knows as ended.
-    let third = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, |_| {});
+    let third = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, ALL, |_| {});
     assert_eq!(third.restore(&KeptJobs { alive: [].into(), ended: [1].into() }, 1_700_000_000_001), []);
     for logs in [&logs, &third] {
         for (at, (position, _)) in second.iter().enumerate() {
@@ -377,5 +382,76 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
             assert_eq!(all(logs.follow(1, *position).unwrap()).await, rest, "from {at}");
         }
     }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The last number of events of job 1 that the core has heard of.
+fn heard(inputs: &std::sync::mpsc::Receiver<Input>) -> u64 {
+    let written = |input| match input {
+        Input::LogWritten { log: 1, events, .. } => Some(events),
+        _ => None,
+    };
+    inputs.try_iter().filter_map(written).last().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_job_waits_for_followers_that_read_what_is_not_kept_and_not_for_others() {
+    let dir = scratch("held");
+    let (told, inputs) = channel();
+    let logs = JobLogs::new(dir.clone(), 0, 0, ALL, move |input| told.send(input).unwrap());
+    logs.append(1, submitted(1, ROOT));
+    settle(&logs);
+    let (mut follower, waiting) = (logs.follow(1, 0).unwrap(), logs.follow(1, 0).unwrap());
+    assert!(follower.next().await.is_some());
+    for _ in 0..20 {
+        logs.append(1, output(&[b'x'; 100_000]));
+    }
+    settle(&logs);
+    assert_eq!(heard(&inputs), 1);
+    assert!(notice(&follower.next().await.unwrap()).contains("jobs.log_max"));
+    for read in 1..=20 {
+        assert!(matches!(follower.next().await.unwrap().body, Some(job_event::Body::Output(_))), "{read}");
+    }
+    assert_eq!(follower.next_if_there().await, None);
+    assert_eq!(heard(&inputs), 21);
+
+    // It stops to read.
+    for _ in 0..20 {
+        logs.append(1, output(&[b'x'; 100_000]));
+    }
+    logs.give_up_hung(Instant::now() + Duration::from_secs(29));
+    assert_eq!(heard(&inputs), 0, "nothing new");
+    logs.give_up_hung(Instant::now() + Duration::from_secs(31));
+    assert_eq!(heard(&inputs), 41);
+    logs.append(1, ended());
+    settle(&logs);
+    let rest = all(follower).await;
+    let got = rest.len() as u64 - 2;
+    assert_eq!((lost(&rest[0]), rest.last()), (Some(2_000_000 - got * 100_000), Some(&ended())));
+    assert_eq!(logs.patience_ends(), None);
+    drop(waiting);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_oldest_logs_of_ended_jobs_make_room_for_new_ones() {
+    let dir = scratch("room");
+    let logs = JobLogs::new(dir.clone(), 1 << 30, 0, Space::Bytes(1000), |_| {});
+    for job in 1..=3 {
+        logs.append(job, output(&[b'x'; 300]));
+        logs.append(job, ended());
+        settle(&logs);
+    }
+    logs.append(4, output(&[b'x'; 300]));
+    settle(&logs);
+    let there: Vec<JobId> = (1..=4).filter(|job| logs.follow(*job, 0).is_some()).collect();
+    assert_eq!((there, dir.join("1.log").exists()), (vec![2, 3, 4], false));
+    logs.append(4, output(&[b'x'; 900]));
+    settle(&logs);
+    logs.append(4, ended());
+    settle(&logs);
+    let events = all(logs.follow(4, 0).unwrap()).await;
+    assert_eq!((events.len(), lost(&events[1]), &events[3]), (4, Some(900), &ended()));
+    assert!(notice(&events[2]).contains("jobs.logs_max"), "{events:?}");
     std::fs::remove_dir_all(dir).unwrap();
 }

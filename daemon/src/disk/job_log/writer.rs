@@ -62,7 +62,7 @@ pub(super) fn write_all(work: &Receiver<Work>, state: &State) {
                 turns.retain(|other| !Arc::ptr_eq(other, &log));
                 failed.retain(|other| !Arc::ptr_eq(other, &log));
                 // Readers have the file open and do not need its name.
-                let _ = std::fs::remove_file(&log.path);
+                remove(&log, state);
             }
             #[cfg(test)]
             Some(Work::Report(to)) => reports.push(to),
@@ -79,6 +79,21 @@ pub(super) fn write_all(work: &Receiver<Work>, state: &State) {
             }
         }
     }
+}
+
+fn remove(log: &Log, state: &State) {
+    let _ = std::fs::remove_file(&log.path);
+    state.room.give_back(lock(&log.events).file_bytes());
+}
+
+/// Deletes logs of ended jobs until there is room for so many bytes. Returns false if there is none.
+fn make_room(state: &State, bytes: u64) -> bool {
+    while !state.room.has(bytes) {
+        let Some(log) = state.oldest_ended().and_then(|job| state.forget(job)) else { return false };
+        tracing::warn!(job = log.job, "deleted the log of an ended job to make room (jobs.logs_max)");
+        remove(&log, state);
+    }
+    true
 }
 
 /// Writes one piece.
@@ -112,11 +127,16 @@ impl Log {
         }
         let (file, before, had_failed) = (events.file.clone(), events.file_bytes(), events.has_failed);
         drop(events);
+        let bytes: Vec<u8> = piece.iter().flat_map(Item::encoded).collect();
+        if piece.iter().any(Item::is_output) && !make_room(&self.state, bytes.len() as u64) {
+            tracing::warn!(path = %self.path.display(), "no room for a job's output: not kept");
+            self.fill();
+            return Ok(true);
+        }
         let file = match file {
             Some(file) => file,
             None => Arc::new(OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?),
         };
-        let bytes: Vec<u8> = piece.iter().flat_map(Item::encoded).collect();
         if let Err(error) = (&*file).write_all(&bytes) {
             // A reader must not find a partial event.
             let _ = file.set_len(before);
@@ -131,7 +151,8 @@ impl Log {
             return Err(std::io::Error::other("it was written too late"));
         }
         events.written(piece.len());
-        self.settle(&mut events);
+        self.state.room.take(bytes.len() as u64);
+        self.settle(&mut events, Instant::now());
         Ok(true)
     }
 
