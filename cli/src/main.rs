@@ -26,14 +26,17 @@ mod plan;
 mod ports;
 mod print;
 mod private;
+mod report;
 mod run;
 mod selectors;
 mod signals;
 mod spec;
 mod topics;
 mod up;
+mod usage;
 mod verdict;
 mod waits;
+mod when;
 
 use std::ffi::OsString;
 
@@ -91,7 +94,8 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Run(_)
         | Command::Submit(_)
         | Command::Plan(_)
-        | Command::Ps { .. }
+        | Command::Ps(_)
+        | Command::Report { .. }
         | Command::Job(_)
         | Command::Logs(_)
         | Command::Wait { .. }
@@ -163,7 +167,8 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
                 code
             }
         },
-        Command::Ps { all } => jobs::ps(dvm.client().await?, all, json).await,
+        Command::Ps(wanted) => jobs::ps(dvm.client().await?, &wanted, json).await,
+        Command::Report { job } => report::report(dvm.client().await?, job, json).await,
         Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
         Command::Logs(logs) => jobs::logs(dvm.client().await?, &logs, json).await,
         Command::Wait { jobs } => jobs::wait(dvm.client().await?, &jobs, json).await,

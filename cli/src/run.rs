@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::interrupts::{Interrupts, Step};
 use crate::output::{Broken, Output, Style};
 use crate::print::{self, say};
-use crate::selectors::Selector;
+use crate::selectors::{Selector, Which};
 use crate::{input, json, verdict, waits};
 
 /// How the user wants to see a job.
@@ -53,7 +53,12 @@ pub(crate) async fn attach(mut client: Client, selector: Selector, view: View) -
     let mut interrupts = Interrupts::listen()?;
     let attaching = async {
         let doing = format!("attaching to job {selector}");
-        let wanted = JobSelector { job: selector.job.unwrap_or(0) };
+        let job = match &selector.job {
+            Which::Last => 0,
+            Which::Number(job) => *job,
+            Which::Named(_) => dvm::job(&mut client, selector.clone()).await?.job,
+        };
+        let wanted = JobSelector { job, ..JobSelector::default() };
         let mut events = dvm::answer(&doing, client.attach(wanted)).await?;
         let first = dvm::first(&doing, &mut events).await?;
         Ok((events, first))

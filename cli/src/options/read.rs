@@ -70,7 +70,8 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
                 options.other = Some(overlay(options.run.launch.clone(), text, &styles)?);
             }
         }
-        Command::Ps { .. }
+        Command::Ps(_)
+        | Command::Report { .. }
         | Command::Job(_)
         | Command::Logs(_)
         | Command::Wait { .. }

@@ -36,8 +36,10 @@ pub enum Call {
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
     GetJob(JobId),
-    /// [`Answer::Jobs`], the newest last; `all`: include ended jobs.
-    ListJobs { all: bool },
+    /// The job of this name. [`Answer::Job`].
+    FindJob(String),
+    /// [`Answer::Jobs`], the newest last.
+    ListJobs(Box<wire::ListJobsRequest>),
     /// [`Answer::Job`].
     Signal { job: JobId, rank: Option<u32>, signal: i32 },
     /// [`Answer::Job`].

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -81,6 +81,8 @@ struct Log {
     events: Mutex<Events>,
     progress: watch::Sender<Progress>,
     state: Arc<State>,
+    /// Why output was dropped.
+    loss: OnceLock<String>,
 }
 
 #[derive(Debug, Default)]
@@ -213,6 +215,11 @@ impl JobLogs {
         }
     }
 
+    /// Returns why output of a job was dropped, if any was.
+    pub(crate) fn loss(&self, job: JobId) -> Option<String> {
+        lock(&self.logs).get(&job)?.loss.get().cloned()
+    }
+
     /// Returns a reader of a job's events, from the first event on. None: unknown job.
     pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
         let log = Arc::clone(lock(&self.logs).get(&job)?);
@@ -224,7 +231,7 @@ impl Log {
     fn new(dir: &Path, job: JobId, user: Option<u32>, state: &Arc<State>) -> Log {
         let path = dir.join(format!("{job}.log"));
         let progress = watch::Sender::new(Progress::default());
-        Log { job, path, user, events: Mutex::default(), progress, state: Arc::clone(state) }
+        Log { job, path, user, events: Mutex::default(), progress, state: Arc::clone(state), loss: OnceLock::new() }
     }
 
     /// Adds an event; output only within `limit_bytes` of this log and `room` bytes of its user.
@@ -246,6 +253,7 @@ impl Log {
         };
         if let Some(text) = why_not {
             events.is_full = true;
+            let _ = self.loss.set(text.clone());
             events.push(JobEvent { at_ms: event.at_ms, body: Some(job_event::Body::Notice(text)) });
         } else if !(is_output && events.is_full) {
             events.push(event);
@@ -285,6 +293,7 @@ impl Log {
         events.is_full = true;
         self.is_no_longer_slow(&mut events);
         let text = format!("output from here on is lost: the head cannot write {}: {why}", self.path.display());
+        let _ = self.loss.set(text.clone());
         let mut notice = Some(job_event::Body::Notice(text));
         let mut at_ms = 0;
         for entry in &mut events.tail {

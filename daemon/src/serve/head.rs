@@ -252,14 +252,20 @@ impl Dvm for HeadService {
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
         let caller = self.callers.of(&request)?;
-        let ListJobsRequest { all, after } = request.into_inner();
-        let jobs = self.door.call(caller, Call::ListJobs { all }).await;
+        let wanted = request.into_inner();
+        let after = wanted.after;
+        let jobs = self.door.call(caller, Call::ListJobs(Box::new(wanted))).await;
         reply!(jobs, Answer::Jobs(jobs) => page(jobs, after, LIST_BYTES))
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        self.job(caller, Call::GetJob(request.into_inner().job)).await
+        let JobSelector { job, name } = request.into_inner();
+        let call = if name.is_empty() { Call::GetJob(job) } else { Call::FindJob(name) };
+        let mut info = self.job(caller, call).await?;
+        let job = info.get_ref().job;
+        info.get_mut().output_lost = self.logs.loss(job).unwrap_or_default();
+        Ok(info)
     }
 
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, rank_exit};
+use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, job_event, kept, rank_exit};
 
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
 use super::{Due, Head};
 use crate::between::{Loss, Order, Outputs};
-use crate::contract::Effect;
 use crate::{JobId, NodeId, Now, sentences};
 
 /// How long a job's nodes have after its last KILL to report that its ranks have ended.
@@ -141,8 +140,16 @@ impl Head {
     // --- ends ---
 
     /// Handles that all nodes have reported the exits of their ranks.
-    pub(super) fn on_over(&mut self, now: Now, id: JobId, exits: &[RankExit], out: &mut Outputs<Order>) {
+    pub(super) fn on_over(
+        &mut self,
+        now: Now,
+        id: JobId,
+        exits: &[RankExit],
+        usage: &[(NodeId, Usage)],
+        out: &mut Outputs<Order>,
+    ) {
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.has_ranks()) {
+            job.take_usage(usage);
             for exit in exits {
                 job.take_exit(now, exit, |_| false);
             }
@@ -180,10 +187,8 @@ impl Head {
         self.values.job_is_over(id, &mut answers);
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_stdin(id, out);
-        for old in self.jobs.retire(id, self.tuning.jobs_kept) {
-            self.slow_logs.remove(&old);
-            out.push(Effect::DropLog(old));
-        }
+        self.jobs.retire(id);
+        self.forget_old(now, self.owner_uid(id), out);
         self.end_in_family(now, id, out);
     }
 

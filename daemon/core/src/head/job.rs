@@ -8,10 +8,12 @@ use prost::Message;
 use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
+use super::called::Called;
 use super::ends::Ends;
 use super::life::{Active, Event, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
+use super::used::Used;
 use crate::between::Loss;
 use crate::calls::exit;
 use crate::outbox::Inbox;
@@ -37,6 +39,7 @@ pub(super) struct Job {
     /// The bytes of its specification, which the head keeps until it has ended.
     pub(super) spec_bytes: u64,
     command: String,
+    pub(super) called: Called,
     pub(super) namespace: String,
     submitted_ms: u64,
     started_ms: u64,
@@ -56,6 +59,7 @@ pub(super) struct Job {
     /// The notices of steps, by node.
     noticed: BTreeSet<(NodeId, String)>,
     pub(super) ends: Ends,
+    pub(super) used: Used,
     exit_code: u32,
     pub(super) stdin: StdinFeed,
     /// Whether the job is an epoch of a group.
@@ -93,6 +97,7 @@ impl Job {
             grace_ms: pending.spec.kill_grace_ms.unwrap_or(grace_ms),
             spec_bytes: spec_bytes(&pending.spec, &pending.preput),
             command: command_line(&pending.spec),
+            called: Called::of(&pending.spec),
             life: Life::Queued(Box::new(pending)),
             namespace,
             submitted_ms: now.unix_ms,
@@ -108,6 +113,7 @@ impl Job {
             binding_runs: Vec::new(),
             noticed: BTreeSet::new(),
             ends: Ends::default(),
+            used: Used::default(),
             exit_code: 0,
             stdin: StdinFeed::default(),
             joined: false,
@@ -182,6 +188,16 @@ impl Job {
             Life::Ending { kill, .. } => Some(kill),
             Life::Queued(_) | Life::Running { .. } | Life::Outlived { .. } | Life::Ended(_) => None,
         }
+    }
+
+    /// Returns when it was submitted and when it has ended, in milliseconds since the epoch.
+    pub(super) fn lifetime(&self) -> (u64, Option<u64>) {
+        (self.submitted_ms, self.is_over().then_some(self.ended_ms))
+    }
+
+    /// Returns when it has ended; 0 if it has not.
+    pub(super) fn ended_at(&self) -> u64 {
+        self.ended_ms
     }
 
     // --- its events ---
@@ -353,6 +369,11 @@ impl Job {
             parent: self.spawned.as_ref().map_or(0, |spawned| spawned.parent),
             joined: self.joined,
             owner: self.owner.clone(),
+            name: self.called.name.clone(),
+            labels: self.called.labels.clone(),
+            submitter: self.called.submitter.clone(),
+            usage: self.used.in_total(&self.map),
+            output_bytes: self.output_bytes(),
             ..Default::default()
         }
     }
@@ -374,7 +395,12 @@ impl Job {
 
     /// Returns all information, including what is too large for lists and logs.
     pub(super) fn info_in_full(&self) -> JobInfo {
-        JobInfo { bindings: self.bindings.clone(), binding_runs: self.binding_runs.clone(), ..self.info() }
+        JobInfo {
+            bindings: self.bindings.clone(),
+            binding_runs: self.binding_runs.clone(),
+            usage: self.used.in_full(&self.map),
+            ..self.info()
+        }
     }
 
     /// Returns the record of a running epoch.

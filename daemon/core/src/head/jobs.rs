@@ -28,6 +28,8 @@ struct OfUser {
     spec_bytes: u64,
     /// The ended jobs, oldest first.
     ended: VecDeque<JobId>,
+    /// The bytes of their output.
+    ended_bytes: u64,
 }
 
 impl Jobs {
@@ -123,8 +125,8 @@ impl Jobs {
         self.families.contains_key(&root)
     }
 
-    /// Records that a job has ended: it is remembered until `keep` later jobs of its user have ended. Returns the jobs that are forgotten now.
-    pub(super) fn retire(&mut self, id: JobId, keep: usize) -> Vec<JobId> {
+    /// Records that a job has ended: from now on it is only remembered.
+    pub(super) fn retire(&mut self, id: JobId) {
         let was_alive = self.alive.remove(&id);
         let root = self.all.get(&id).and_then(|job| job.spawned.as_ref()).map(|spawned| spawned.root);
         if let Some(root) = root
@@ -135,23 +137,38 @@ impl Jobs {
                 self.families.remove(&root);
             }
         }
-        let (uid, bytes) = self.all.get(&id).map_or((0, 0), |job| (job.owner_uid(), job.spec_bytes));
+        let of_job = |job: &Job| (job.owner_uid(), job.spec_bytes, job.output_bytes());
+        let (uid, bytes, output_bytes) = self.all.get(&id).map_or((0, 0, 0), of_job);
         let of_user = self.of_user.entry(uid).or_default();
         if was_alive {
             of_user.alive -= 1;
             of_user.spec_bytes -= bytes;
         }
         of_user.ended.push_back(id);
-        let excess = of_user.ended.len().saturating_sub(keep);
-        let forgotten: Vec<JobId> = of_user.ended.drain(..excess).collect();
-        for old in &forgotten {
-            of_user.all.remove(old);
-            self.all.remove(old);
-        }
+        of_user.ended_bytes = of_user.ended_bytes.saturating_add(output_bytes);
+    }
+
+    /// Returns how many ended jobs of a user are remembered, and the bytes of their output.
+    pub(super) fn ended_of(&self, uid: u32) -> (usize, u64) {
+        self.of_user.get(&uid).map_or((0, 0), |of_user| (of_user.ended.len(), of_user.ended_bytes))
+    }
+
+    /// Returns the job of a user that ended first.
+    pub(super) fn oldest_ended(&self, uid: u32) -> Option<&Job> {
+        self.all.get(self.of_user.get(&uid)?.ended.front()?)
+    }
+
+    /// Forgets the job of a user that ended first, and returns its number.
+    pub(super) fn forget_oldest(&mut self, uid: u32) -> Option<JobId> {
+        let of_user = self.of_user.get_mut(&uid)?;
+        let old = of_user.ended.pop_front()?;
+        of_user.all.remove(&old);
+        let bytes = self.all.remove(&old).map_or(0, |job| job.output_bytes());
+        of_user.ended_bytes = of_user.ended_bytes.saturating_sub(bytes);
         if of_user.all.is_empty() {
             self.of_user.remove(&uid);
         }
-        forgotten
+        Some(old)
     }
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {

@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
 use super::queue::waiting;
-use super::{Due, Head, offers, stdin};
+use super::{Due, Head, called, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
@@ -34,6 +34,7 @@ impl Head {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
         }
+        called::check(&spec)?;
         self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());

@@ -1,6 +1,7 @@
 //! The head's part of a daemon: it owns the jobs. It knows the nodes, places jobs, keeps the queue and decides how jobs end.
 //!
-//! - [`life`]: a job's states, as one table. [`job`], [`ends`]: a job, and the exits of its ranks. [`jobs`]: all jobs.
+//! - [`life`]: a job's states, as one table. [`job`], [`ends`], [`used`]: a job, the exits of its ranks, and what they have used.
+//!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
 //!   placement.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
@@ -12,18 +13,21 @@
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
+//! - [`called`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
 //! - [`kept`]: the state that a head keeps across a restart.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
 //! the nodes, and searching for a parent with room.
 
 mod answers;
+mod called;
 mod ending;
 mod ends;
 mod events;
 mod family;
 mod fetches;
 mod groups;
+mod history;
 mod job;
 mod jobs;
 mod kept;
@@ -49,6 +53,7 @@ mod requests;
 mod spawned;
 mod stdin;
 mod tokens;
+mod used;
 mod values;
 mod waits;
 mod watched;
@@ -119,6 +124,8 @@ pub(crate) struct Head {
     /// The jobs whose logs have much that is not on the disk.
     slow_logs: BTreeSet<JobId>,
     timers: Timers<Due>,
+    /// When a job of a user, by uid, is too old to be remembered. This wakes no head that is idle.
+    ages: Timers<u32>,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
@@ -177,6 +184,7 @@ impl Head {
             tokens: Tokens::default(),
             slow_logs: BTreeSet::new(),
             timers: Timers::default(),
+            ages: Timers::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
         }
@@ -191,7 +199,7 @@ impl Head {
             }
             Report::Withdrawn { link } => self.on_withdrawn(link),
             Report::Stuck { job, rank, fence } => self.on_stuck(now, job, rank, fence, out),
-            Report::Over { job, exits } => self.on_over(now, job, &exits, out),
+            Report::Over { job, exits, usage } => self.on_over(now, job, &exits, &usage, out),
             Report::GivenUp { job, nodes, why } => self.on_given_up(now, job, &nodes, &why, out),
         }
     }
@@ -247,6 +255,7 @@ impl Head {
                 }
             }
         }
+        self.settle_history(now, out);
         self.settle_lobby(now, out);
         let (jobs, mut answers) = (&self.jobs, Vec::new());
         self.values.settle(now.mono, |id| jobs.get(id).map_or(0, |job| job.map.size()), &mut answers);
