@@ -60,8 +60,8 @@ fn a_jobs_usage_is_that_which_its_ranks_measure_themselves() {
     for part in [
         "5 ranks on 2 nodes: 4 on node0, 1 on node1",
         " at most in one process (rank 1 on node0)",
-        "output     ",
-        "NODE  RANKS",
+        "output     2",
+        "NODE   RANKS  USER",
     ] {
         assert!(report.contains(part), "{part} is not in\n{report}");
     }
@@ -183,11 +183,10 @@ fn wrong_names_labels_and_times_are_refused_with_what_is_accepted() {
 #[test]
 fn ended_jobs_are_forgotten_beyond_the_settings() {
     let config = "[jobs]\nkeep_bytes = \"20KiB\"\n";
-    let dir = std::env::temp_dir().join(format!("rsd-usage-{}.toml", std::process::id()));
-    std::fs::write(&dir, config).expect("the directory for temporary files is writable");
-    let args = vec!["--config".to_owned(), dir.display().to_string()];
+    let file = std::env::temp_dir().join(format!("rsd-usage-{}.toml", std::process::id()));
+    std::fs::write(&file, config).expect("the directory for temporary files is writable");
+    let args = vec!["--config".to_owned(), file.display().to_string()];
     let dvm = Dvm::start_with(Options { nodes: 1, slots: 1, args });
-    std::fs::remove_file(&dir).expect("it was just written");
     for _ in 0..3 {
         dvm.rsctl(["run", "-n", "1", "seq", "2000"]).ok();
     }
@@ -197,4 +196,7 @@ fn ended_jobs_are_forgotten_beyond_the_settings() {
     assert_eq!(listed, ["2", "3"]);
     assert_eq!(jobs[0]["output_bytes"], 8893);
     assert!(dvm.ctl("logs 1").fails(246).contains("no job 1"));
+    // Every step reads it.
+    drop(dvm);
+    std::fs::remove_file(&file).expect("it was written above");
 }
