@@ -310,6 +310,21 @@ pub(crate) async fn cancel(
     Ok(0)
 }
 
+/// `release`.
+pub(crate) async fn release(mut client: Client, selectors: Vec<Selector>, as_json: bool) -> Result<u8, Failure> {
+    let mut jobs = Vec::new();
+    for selector in selectors {
+        let job = dvm::job(&mut client, selector).await?.job;
+        let wanted = JobSelector { job, ..JobSelector::default() };
+        jobs.push(dvm::answer(&format!("releasing job {job}"), client.unhold(wanted)).await?);
+    }
+    if as_json {
+        let jobs: Vec<_> = jobs.iter().map(json::job).collect();
+        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
+    }
+    Ok(0)
+}
+
 /// `nodes`.
 pub(crate) async fn nodes(mut client: Client, as_json: bool) -> Result<u8, Failure> {
     let nodes = dvm::answer("listing the nodes", client.list_nodes(ListNodesRequest { load: true })).await?.nodes;

@@ -102,6 +102,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Release { .. }
         | Command::Name(_)
         | Command::Kv(_)
         | Command::Login { .. }
@@ -175,6 +176,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Attach { job, label } => run::attach(dvm.client().await?, job, View::new(label, json)).await,
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
+        Command::Release { jobs } => jobs::release(dvm.client().await?, jobs, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,

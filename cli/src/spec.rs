@@ -86,6 +86,8 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         name: launch.job_name.clone().unwrap_or_default(),
         labels: launch.job_labels.clone(),
         submitter: Some(submitter(here)),
+        queue_deadline_ms: launch.queue_deadline.map_or(0, |deadline| ms(deadline).max(1)),
+        hold: launch.hold,
     })
 }
 

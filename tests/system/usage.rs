@@ -5,8 +5,7 @@ use std::time::Duration;
 use rsd_tests::{Dvm, Options, eventually};
 use serde_json::{Value, json};
 
-/// Computes until its process and its children have used half a second of cpu time, in user mode, and fills as many MiB as its argument says.
-/// Then it prints what it has measured itself, as JSON.
+/// Fills as many MiB as its argument says, and computes until it has used half a second of cpu time. Then it prints what it has measured itself, as JSON.
 const BURN: &str = "\
 import json, os, resource, sys
 fill = bytearray(int(sys.argv[1]) << 20)
@@ -146,6 +145,7 @@ fn jobs_are_found_by_their_names_and_labels() {
     let table = dvm.ctl("ps -a").ok();
     assert!(table.lines().next().is_some_and(|head| head.contains(" NAME ")) && table.contains(" relax-2 "), "{table}");
 
+    assert!(dvm.ctl("report train").ok().starts_with(&format!("job        {first} (train)\n")));
     // Of several jobs with the name, the one that has not ended is meant; otherwise nothing is guessed.
     let gate = dvm.scratch().join("gate");
     let wait = format!("while ! test -e {}; do sleep 0.02; done", gate.display());
@@ -178,6 +178,33 @@ fn wrong_names_labels_and_times_are_refused_with_what_is_accepted() {
         let refusal = dvm.ctl(line).fails(240);
         assert!(refusal.contains(why), "{line}: {refusal}");
     }
+}
+
+#[test]
+fn a_held_job_starts_when_it_is_released_and_others_pass_it() {
+    let dvm = Dvm::start(1);
+    let held = dvm.rsctl(["submit", "--hold", "--name", "later", "-n", "1", "echo", "now"]).end();
+    assert!(held.err().contains("is queued: it is held: rsctl release starts it"), "{}", held.err());
+    dvm.ctl("run -n 4 true").ok();
+    assert_eq!(dvm.json("job show later")["state"], "queued");
+    dvm.ctl("release later").ok();
+    dvm.ctl("wait later").ok();
+    assert_eq!(dvm.ctl("logs later").ok(), "now\n");
+    assert!(dvm.ctl("release later").fails(240).contains("has ended"));
+}
+
+#[test]
+fn a_job_that_waits_too_long_for_its_placement_fails_and_says_why() {
+    let dvm = Dvm::start(1);
+    let gate = dvm.scratch().join("gate");
+    let wait = format!("while ! test -e {}; do sleep 0.02; done", gate.display());
+    dvm.submit(["-n", "4", "sh", "-c", &wait]);
+    let refusal = dvm.ctl("run --queue-deadline 300ms -n 4 true").fails(243);
+    assert!(refusal.contains("it was not placed within 300ms (--queue-deadline); it waited because: "), "{refusal}");
+    let held = dvm.ctl("run --hold --queue-deadline 200ms -n 1 true").fails(243);
+    assert!(held.contains("it waited because: it is held"), "{held}");
+    dvm.file("gate", "");
+    dvm.ctl("run --queue-deadline 30s -n 4 true").ok();
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(super) fn launch(asked: &Asked, here: &Here, local: Option<&str>) -> Result<
         env_file: Vec::new(),
         export: None,
         timeout: asked.job.timeout.filter(|timeout| *timeout > Duration::ZERO),
+        queue_deadline: None,
+        hold: false,
         output: None,
         overwrite: false,
         on_node_loss: NodeLoss::End,

@@ -119,6 +119,15 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", value_parser = duration)]
         grace: Option<Duration>,
     },
+    /// Let jobs start that were submitted with --hold
+    #[command(
+        after_help = "Example:\n  rsctl submit --hold --name step2 -n 4 ./step2; rsctl wait step1 && rsctl release step2"
+    )]
+    Release {
+        /// `last`, or jobs by number or name
+        #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
+        jobs: Vec<Selector>,
+    },
     /// Get access to a DVM on another machine, for seven days
     #[command(after_help = "Examples:
   rsctl login node0:7817 --token-file t && rsctl --dvm node0:7817 run -n 4 ./a.out")]

@@ -57,6 +57,12 @@ pub(crate) struct Launch {
     /// End the job after this time, for example `90s`, `5m` or `1h` (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Fail the job if it has not been placed after this time in the queue (exit code 243)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) queue_deadline: Option<Duration>,
+    /// Keep the job in the queue until `rsctl release`
+    #[arg(long)]
+    pub(crate) hold: bool,
     /// Write output to files in this directory instead: rank.0.stdout, rank.0.stderr, …
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

@@ -78,6 +78,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Release { .. }
         | Command::Login { .. }
         | Command::Up(_)
         | Command::Down(_)

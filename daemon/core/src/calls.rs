@@ -44,6 +44,8 @@ pub enum Call {
     Signal { job: JobId, rank: Option<u32>, signal: i32 },
     /// [`Answer::Job`].
     Cancel { job: JobId, grace_ms: Option<u64> },
+    /// Lets a held job start. [`Answer::Job`].
+    Unhold(JobId),
     /// The client that a job was attached to has disconnected. [`Answer::Job`].
     ClientGone(JobId),
     /// [`Answer::Stopped`] when there is room for more input, or when no rank reads input any more.

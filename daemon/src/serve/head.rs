@@ -288,6 +288,11 @@ impl Dvm for HeadService {
         self.job(caller, Call::Cancel { job, grace_ms }).await
     }
 
+    async fn unhold(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        let caller = self.callers.of(&request)?;
+        self.job(caller, Call::Unhold(request.into_inner().job)).await
+    }
+
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {
         let caller = self.callers.of(&request)?;
         let job = request.into_inner().job;

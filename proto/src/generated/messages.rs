@@ -191,6 +191,12 @@ pub struct JobSpec {
     /// Absent in jobs that ranks spawn.
     #[prost(message, optional, tag = "242")]
     pub submitter: ::core::option::Option<Submitter>,
+    /// After how long in the queue it fails; 0: never.
+    #[prost(uint64, tag = "243")]
+    pub queue_deadline_ms: u64,
+    /// Whether it stays in the queue until it is released.
+    #[prost(bool, tag = "244")]
+    pub hold: bool,
 }
 /// Who submitted a job and where, as the client says it. In a DVM that serves several users, JobInfo.owner is what the head knows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -66,6 +66,7 @@ impl Head {
                 head.cancel(now, job, grace_ms, "cancelled", out);
                 Ok(())
             }),
+            Call::Unhold(job) => self.with_job(req, caller, job, out, |head, job, _| head.release(job)),
             Call::ClientGone(job) => self.with_job(req, caller, job, out, |head, job, out| {
                 head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())

@@ -99,7 +99,8 @@ impl Head {
                 let (nodes, why) = (job.map.nodes().to_vec(), sentences::kill_unconfirmed());
                 out.send_message(Order::GiveUp { job: id, nodes, why, loss: Loss::Ends });
             }
-            Life::Queued(_) | Life::Ended(_) => {}
+            Life::Queued(_) => self.on_waited_enough(now, id, out),
+            Life::Ended(_) => {}
         }
     }
 
@@ -204,6 +205,7 @@ impl Head {
     pub(super) fn fail_unplaced(&mut self, now: Now, id: JobId, why: String, out: &mut Outputs<Order>) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.fail_unplaced(why);
+            self.timers.cancel(&Due::Job(id));
             self.conclude(now, id, out);
         }
     }

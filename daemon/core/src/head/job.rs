@@ -273,6 +273,23 @@ impl Job {
         self.ends.take(now, exit, self.map.nodes(), is_away)
     }
 
+    /// Takes in what the nodes have reported, when the job's ranks have ended and their streams are still known.
+    pub(super) fn take_usage(&mut self, reports: &[(NodeId, wire::Usage)]) {
+        let output_bytes = self.output_bytes();
+        self.used = match self.joined {
+            true => Used::of_members(output_bytes),
+            false => Used::new(&self.map, reports, output_bytes),
+        };
+    }
+
+    /// Returns how much output of its ranks the head has received.
+    pub(super) fn output_bytes(&self) -> u64 {
+        match self.life.active() {
+            Some(active) => active.output.values().map(Inbox::received).sum(),
+            None => self.used.output_bytes,
+        }
+    }
+
     /// Returns the first failure, which may be that of a job that this job spawned.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.ends.cause()

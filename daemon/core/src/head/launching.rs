@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
 use super::queue::waiting;
-use super::{Due, Head, called, offers, stdin};
+use super::{Due, Head, called, holding, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
@@ -40,7 +40,7 @@ impl Head {
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let mut wanted = plan::request(&spec).map_err(never)?;
         let may_pass = spec.oversubscribe;
-        let may_start = may_pass || self.queue.is_empty();
+        let may_start = !spec.hold && (may_pass || self.queue.is_empty());
         let mut offered = offers::place(&self.nodes, &self.ledger, &wanted);
         let mut fewer = None;
         if offered.is_err()
@@ -51,7 +51,9 @@ impl Head {
         }
         let (placement, reason) = match offered {
             Ok(placement) if may_start => (Some(placement), String::new()),
+            Ok(_) if spec.hold => (None, holding::HELD.to_owned()),
             Ok(_) => (None, "earlier jobs are waiting".to_owned()),
+            Err(refusal) if refusal.fits_when_idle() && spec.hold => (None, holding::HELD.to_owned()),
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
             Err(refusal) => return Err(never(refusal)),
         };
@@ -68,7 +70,7 @@ impl Head {
         match placement {
             Some(placement) => self.start_job(now, id, placement, out),
             None => {
-                self.queue.push(id, may_pass);
+                self.begin_waiting(now, id);
                 out.log(now, id, job_event::Body::Queued(job_event::Queued { reason }));
             }
         }

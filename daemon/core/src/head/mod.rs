@@ -3,7 +3,7 @@
 //! - [`life`]: a job's states, as one table. [`job`], [`ends`], [`used`]: a job, the exits of its ranks, and what they have used.
 //!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
-//!   placement.
+//!   placement; [`holding`]: at the wish of their users.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`output`]: the output of ranks, on its way to the logs.
@@ -13,7 +13,7 @@
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
-//! - [`called`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
+//! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
 //! - [`kept`]: the state that a head keeps across a restart.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -28,6 +28,7 @@ mod family;
 mod fetches;
 mod groups;
 mod history;
+mod holding;
 mod job;
 mod jobs;
 mod kept;
@@ -35,6 +36,7 @@ mod knocks;
 mod launching;
 mod ledger;
 mod life;
+mod listing;
 mod lobby;
 mod maintenance;
 mod marks;

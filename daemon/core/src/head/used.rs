@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rsd_proto::v1::{JobUsage, Usage};
 
-use super::job::Job;
 use crate::taskmap::TaskMap;
 use crate::{NodeId, usage};
 
@@ -18,7 +17,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    fn new(map: &TaskMap, reports: &[(NodeId, Usage)], output_bytes: u64) -> Used {
+    pub(super) fn new(map: &TaskMap, reports: &[(NodeId, Usage)], output_bytes: u64) -> Used {
         let reports: BTreeMap<NodeId, Usage> = reports.iter().copied().collect();
         let fitted = |node: &NodeId| {
             let report = reports.get(node).copied().unwrap_or_default();
@@ -28,6 +27,11 @@ impl Used {
             Usage { ranks: report.ranks.min(map.count_on(*node)), peak_rank, ..report }
         };
         Used { nodes: map.nodes().iter().map(fitted).collect(), output_bytes }
+    }
+
+    /// What is known of members of groups, which rsd has not started.
+    pub(super) fn of_members(output_bytes: u64) -> Used {
+        Used { nodes: Vec::new(), output_bytes }
     }
 
     /// Returns what clients see, without the nodes one by one.
@@ -41,25 +45,6 @@ impl Used {
     /// As [`Used::in_total`], with the nodes.
     pub(super) fn in_full(&self, map: &TaskMap) -> Option<JobUsage> {
         self.in_total(map).map(|total| JobUsage { nodes: self.nodes.clone(), ..total })
-    }
-}
-
-impl Job {
-    /// Takes in what the nodes have reported, when the job's ranks have ended and their streams are still known.
-    pub(super) fn take_usage(&mut self, reports: &[(NodeId, Usage)]) {
-        let output_bytes = self.output_bytes();
-        self.used = match self.joined {
-            true => Used { nodes: Vec::new(), output_bytes },
-            false => Used::new(&self.map, reports, output_bytes),
-        };
-    }
-
-    /// Returns how much output of its ranks the head has received.
-    pub(super) fn output_bytes(&self) -> u64 {
-        match self.life().active() {
-            Some(active) => active.output.values().map(crate::outbox::Inbox::received).sum(),
-            None => self.used.output_bytes,
-        }
     }
 }
 
