@@ -165,7 +165,7 @@ pub(super) const ROWS: &[Row] = &[
         &["-configfile", "--configfile", "-app", "--app", "--multi-prog"],
         Write("the programs one after the other, joined by ` : `"),
     ),
-    (&["-p", "--partition", "-A", "--account", "-q", "--qos"], Leave("rsd has no partitions and accounts")),
+    (&["-p", "--partition", "-A", "--account", "-q", "--qos"], Leave("rsd has no partitions or accounts")),
     (&["-J", "--job-name"], Same(&["--name", "{}"])),
     (&["-mca", "--mca", "--gmca", "--prtemca", "--omca", "--pmixmca"], Write("-x OMPI_MCA_name=value")),
     (&["--personality"], Write("--compat openmpi5, --compat hydra, or nothing")),
