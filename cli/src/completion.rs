@@ -1,6 +1,7 @@
 //! Shell completions. The shell's script calls rsctl with the words typed so far. rsctl asks the daemon for nodes, jobs and groups, and
 //! uses the answer if it comes within [`PATIENCE`]. It prints only candidates, never an error.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
@@ -117,11 +118,12 @@ fn hosts(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let ask = async |client: &mut Client| {
-        Some(client.list_jobs(ListJobsRequest { all: true, after: 0 }).await.ok()?.into_inner())
+        Some(client.list_jobs(ListJobsRequest { all: true, ..ListJobsRequest::default() }).await.ok()?.into_inner())
     };
     let jobs = asked(ask).map(|reply| reply.jobs).unwrap_or_default();
     let numbers = jobs.iter().map(|job| job.job.to_string());
-    matching(typed, numbers.chain(["last".to_owned()]))
+    let names = jobs.iter().map(|job| job.name.clone()).filter(|name| !name.is_empty());
+    matching(typed, numbers.chain(["last".to_owned()]).chain(names.collect::<BTreeSet<_>>()))
 }
 
 fn groups(typed: &OsStr) -> Vec<CompletionCandidate> {

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 use crate::logins;
 use crate::print::say;
 use crate::private::{self, Private};
-use crate::selectors::Selector;
+use crate::selectors::{Selector, Which};
 
 /// A client connected to a daemon.
 pub(crate) type Client = DvmClient<Stamped>;
@@ -231,7 +231,18 @@ async fn in_time<T>(doing: &str, call: impl Future<Output = Result<T, Status>>) 
 /// Returns the current state of the job that `selector` names. Fails if the job has no such rank.
 pub(crate) async fn job(client: &mut Client, selector: Selector) -> Result<JobInfo, Failure> {
     let doing = format!("asking for job {selector}");
-    let info = answer(&doing, client.get_job(JobSelector { job: selector.job.unwrap_or(0) })).await?;
+    let wanted = match &selector.job {
+        Which::Last => JobSelector::default(),
+        Which::Number(job) => JobSelector { job: *job, ..JobSelector::default() },
+        Which::Named(name) => JobSelector { job: 0, name: name.clone() },
+    };
+    let info = answer(&doing, client.get_job(wanted)).await?;
+    if let Which::Named(name) = &selector.job
+        && info.name != *name
+    {
+        let text = format!("the head does not know jobs by name ({name}); use the job's number: rsctl ps -a");
+        return Err(Failure::new(transport::exit::VERSION, text));
+    }
     match selector.rank {
         Some(rank) if info.ranks > 0 && rank >= info.ranks => Err(Failure::new(
             transport::exit::NO_SUCH_JOB,

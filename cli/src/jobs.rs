@@ -1,6 +1,6 @@
 //! The commands that show or end jobs, and that show nodes. Each calls the daemon and prints the answer as a table or JSON.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nix::unistd::geteuid;
 use rsd_proto::transport::exit;
@@ -12,20 +12,27 @@ use serde_json::json;
 
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
+use crate::options::Ps;
 use crate::options::jobs::{Logs, OutputStream};
 use crate::output::{Output, Style};
 use crate::placement::NodeRanks;
-use crate::print::{self, Align, out, say, table, table_within, visible};
+use crate::print::{self, Align, out, say, table, visible};
 use crate::reconnect::Contact;
 use crate::selectors::Selector;
-use crate::{json, placement, run, verdict};
+use crate::{json, placement, report, run, usage, verdict, when};
 
 /// `ps`.
-pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u8, Failure> {
+pub(crate) async fn ps(mut client: Client, wanted: &Ps, as_json: bool) -> Result<u8, Failure> {
+    if let (Some(since), Some(until)) = (wanted.since, wanted.until)
+        && since >= until
+    {
+        return Err(Failure::usage("--since is not before --until: no job can match"));
+    }
     let mut jobs: Vec<JobInfo> = Vec::new();
     loop {
         let after = jobs.last().map_or(0, |job| job.job);
-        let reply = dvm::answer("listing the jobs", client.list_jobs(ListJobsRequest { all, after })).await?;
+        let request = ListJobsRequest { after, ..wanted.request() };
+        let reply = dvm::answer("listing the jobs", client.list_jobs(request)).await?;
         // A reply without jobs cannot be continued.
         let more = reply.more && !reply.jobs.is_empty();
         jobs.extend(reply.jobs);
@@ -37,56 +44,53 @@ pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u
         let jobs: Vec<_> = jobs.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
     } else if jobs.is_empty() {
-        say(if all { "no jobs" } else { "no running jobs (ended jobs: rsctl ps -a)" });
+        say(match (wanted.lists_ended(), wanted.filters()) {
+            (true, false) => "no jobs",
+            (false, false) => "no running jobs (ended jobs: rsctl ps -a)",
+            (true, true) => "no such jobs",
+            (false, true) => "no such running jobs (ended jobs: -a)",
+        });
     } else {
-        let now = now_ms();
-        out(&jobs_table(&jobs, now, print::width(), geteuid().as_raw()))?;
+        out(&jobs_table(&jobs, when::now_ms(), print::width(), geteuid().as_raw()))?;
     }
     Ok(0)
 }
 
-/// Returns one row per job; with the jobs' users, if a job is another user's than `own_uid`.
+/// Returns one row per job; with the jobs' users, if a job is another user's than `own_uid`, and with their names, if one has a name.
 fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>, own_uid: u32) -> String {
-    let columns = [
-        ("JOB", Align::Right),
-        ("STATE", Align::Left),
-        ("RANKS", Align::Right),
-        ("NODES", Align::Left),
-        ("AGE", Align::Right),
-        ("ELAPSED", Align::Right),
-        ("EXIT", Align::Right),
-        ("COMMAND", Align::Left),
-    ];
-    let rows: Vec<_> = jobs
-        .iter()
-        .map(|info| {
-            let elapsed = elapsed_ms(info, now_ms).map_or_else(dash, print::duration);
-            let exit = if info.ended_ms > 0 { info.exit_code.to_string() } else { dash() };
-            [
-                info.job.to_string(),
-                json::state(info.state()).to_owned(),
-                if info.ranks > 0 { info.ranks.to_string() } else { dash() },
-                few(&info.node_names),
-                print::duration(now_ms.saturating_sub(info.submitted_ms)),
-                elapsed,
-                exit,
-                info.command.clone(),
-            ]
-        })
-        .collect();
     let is_others = |info: &JobInfo| info.owner.as_ref().is_some_and(|owner| owner.uid != own_uid);
-    if !jobs.iter().any(is_others) {
-        return table_within(width, columns, &rows);
-    }
-    let [job, rest @ ..] = columns;
-    let [a, b, c, d, e, f, g] = rest;
-    let user = |info: &JobInfo| info.owner.as_ref().map_or_else(dash, |owner| owner.name.clone());
-    let rows: Vec<_> = rows
-        .into_iter()
-        .zip(jobs)
-        .map(|([job, a, b, c, d, e, f, g], info)| [job, user(info), a, b, c, d, e, f, g])
-        .collect();
-    table_within(width, [job, ("USER", Align::Left), a, b, c, d, e, f, g], &rows)
+    let (users, names) = (jobs.iter().any(is_others), jobs.iter().any(|info| !info.name.is_empty()));
+    let columns = [
+        (true, "JOB", Align::Right),
+        (users, "USER", Align::Left),
+        (names, "NAME", Align::Left),
+        (true, "STATE", Align::Left),
+        (true, "RANKS", Align::Right),
+        (true, "NODES", Align::Left),
+        (true, "AGE", Align::Right),
+        (true, "ELAPSED", Align::Right),
+        (true, "EXIT", Align::Right),
+        (true, "COMMAND", Align::Left),
+    ];
+    let row = |info: &JobInfo| {
+        let cells = [
+            info.job.to_string(),
+            info.owner.as_ref().map_or_else(dash, |owner| owner.name.clone()),
+            if info.name.is_empty() { dash() } else { info.name.clone() },
+            json::state(info.state()).to_owned(),
+            if info.ranks > 0 { info.ranks.to_string() } else { dash() },
+            few(&info.node_names),
+            print::duration(now_ms.saturating_sub(info.submitted_ms)),
+            elapsed_ms(info, now_ms).map_or_else(dash, print::duration),
+            if info.ended_ms > 0 { info.exit_code.to_string() } else { dash() },
+            info.command.clone(),
+        ];
+        let shown = cells.into_iter().zip(columns).filter(|(_, (is_shown, ..))| *is_shown);
+        shown.map(|(cell, _)| cell).collect::<Vec<String>>()
+    };
+    let shown: Vec<_> =
+        columns.iter().filter(|(is_shown, ..)| *is_shown).map(|(_, title, align)| (*title, *align)).collect();
+    print::columns_within(width, &shown, &jobs.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns `n0,n1,n2`, or `n0,n1,+10` for many names.
@@ -107,17 +111,12 @@ fn elapsed_ms(info: &JobInfo, now_ms: u64) -> Option<u64> {
     (info.started_ms > 0).then(|| end.saturating_sub(info.started_ms))
 }
 
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// `job show`.
 pub(crate) async fn show(mut client: Client, selector: Selector, as_json: bool) -> Result<u8, Failure> {
     let info = dvm::job(&mut client, selector).await?;
     match as_json {
         true => out(&(json::document(json::job_with_bindings(&info)) + "\n"))?,
-        false => out(&description(&info, now_ms()))?,
+        false => out(&description(&info, when::now_ms()))?,
     }
     Ok(0)
 }
@@ -125,15 +124,14 @@ pub(crate) async fn show(mut client: Client, selector: Selector, as_json: bool) 
 fn description(info: &JobInfo, now_ms: u64) -> String {
     let ago = |ms: u64| format!("{} ago", print::duration(now_ms.saturating_sub(ms)));
     let nodes = info.node_names.len();
-    let mut fields = vec![
-        ("job", info.job.to_string()),
-        ("state", json::state(info.state()).to_owned()),
-        ("command", info.command.clone()),
-        ("submitted", ago(info.submitted_ms)),
-    ];
-    if let Some(owner) = &info.owner {
-        fields.push(("user", owner.name.clone()));
+    let mut fields = vec![("job", info.job.to_string())];
+    if !info.name.is_empty() {
+        fields.push(("name", info.name.clone()));
     }
+    fields.push(("state", json::state(info.state()).to_owned()));
+    fields.push(("command", info.command.clone()));
+    fields.push(("submitted", ago(info.submitted_ms)));
+    fields.extend(report::called(info));
     if info.parent > 0 {
         fields.push(("spawned by", format!("job {}", info.parent)));
     }
@@ -158,6 +156,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if info.ranks > 0 {
         fields.push(("ranks", format!("{} on {nodes} {}", info.ranks, if nodes == 1 { "node" } else { "nodes" })));
     }
+    fields.extend(usage::fields(info));
     let mut text: String = fields.iter().map(|(name, value)| format!("{name:<10} {}\n", visible(value))).collect();
 
     let map = info.map.clone().unwrap_or_default();
@@ -165,6 +164,11 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if !placed.is_empty() {
         text.push('\n');
         text.push_str(&placed_table(info, &placed));
+    }
+    let by_node = usage::by_node(info, None);
+    if !by_node.is_empty() {
+        text.push('\n');
+        text.push_str(&by_node);
     }
     if let Some(verdict) = verdict::verdict(info, |_, _| false) {
         text.push_str(&format!("\n{}\n", visible(&verdict)));
@@ -214,7 +218,7 @@ fn threads_of_each(binding: &NodeBinding) -> String {
 /// `wait`: returns the code of the first job that failed, in the order in which the user named them.
 pub(crate) async fn wait(mut contact: Contact<'_>, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
     let mut ended = Vec::new();
-    for &selector in selectors {
+    for selector in selectors.iter().cloned() {
         // Checks within the deadline that each job exists, and resolves `last` before another job is submitted.
         ended.push(dvm::job(&mut contact.client, selector).await?);
     }
@@ -222,7 +226,10 @@ pub(crate) async fn wait(mut contact: Contact<'_>, selectors: &[Selector], as_js
         let job = info.job;
         // Without a deadline; the connection's keep-alive detects a daemon that is gone.
         let wait = async |client: &mut Client| {
-            client.wait(JobSelector { job }).await.map_err(|status| run::broken_off(job, &status))
+            client
+                .wait(JobSelector { job, ..JobSelector::default() })
+                .await
+                .map_err(|status| run::broken_off(job, &status))
         };
         *info = contact.keep(wait).await?.into_inner();
     }
@@ -243,7 +250,7 @@ pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool)
         }
         (a, b) => a.or(b),
     };
-    let job = dvm::job(&mut contact.client, Selector { rank, ..wanted.job }).await?.job;
+    let job = dvm::job(&mut contact.client, Selector { rank, ..wanted.job.clone() }).await?.job;
     let stream = wanted.stream.map(|stream| match stream {
         OutputStream::Stdout => Stream::Stdout.into(),
         OutputStream::Stderr => Stream::Stderr.into(),
@@ -286,8 +293,9 @@ pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool)
 
 /// `signal`.
 pub(crate) async fn signal(mut client: Client, selector: Selector, number: i32, as_json: bool) -> Result<u8, Failure> {
+    let rank = selector.rank;
     let job = dvm::job(&mut client, selector).await?.job;
-    let request = SignalRequest { job, rank: selector.rank, signal: number };
+    let request = SignalRequest { job, rank, signal: number };
     let info = dvm::answer(&format!("signalling job {job}"), client.signal(request)).await?;
     if as_json {
         out(&(json::document(json::job(&info)) + "\n"))?;
@@ -304,7 +312,7 @@ pub(crate) async fn cancel(
 ) -> Result<u8, Failure> {
     let grace_ms = grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
     let mut jobs = Vec::new();
-    for &selector in selectors {
+    for selector in selectors.iter().cloned() {
         let info = dvm::job(&mut client, selector).await?;
         if info.ended_ms > 0 {
             if !as_json {
@@ -316,6 +324,21 @@ pub(crate) async fn cancel(
         }
     }
     if as_json {
+        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
+    }
+    Ok(0)
+}
+
+/// `release`.
+pub(crate) async fn release(mut client: Client, selectors: Vec<Selector>, as_json: bool) -> Result<u8, Failure> {
+    let mut jobs = Vec::new();
+    for selector in selectors {
+        let job = dvm::job(&mut client, selector).await?.job;
+        let wanted = JobSelector { job, ..JobSelector::default() };
+        jobs.push(dvm::answer(&format!("releasing job {job}"), client.unhold(wanted)).await?);
+    }
+    if as_json {
+        let jobs: Vec<_> = jobs.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
     }
     Ok(0)

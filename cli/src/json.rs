@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBindin
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
-use crate::placement;
+use crate::{placement, usage};
 
 /// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
@@ -52,10 +52,20 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "queued_reason": text(&info.queued_reason),
         "parent": (info.parent > 0).then_some(info.parent),
         "user": info.owner.as_ref().map(|owner| &owner.name),
+        "name": text(&info.name),
+        "labels": info.labels.iter().map(|label| (label.key.clone(), label.value.clone().into())).collect::<Map<_, _>>(),
+        "submitter": info.submitter.as_ref().map(|it| json!({
+            "user": text(&it.user),
+            "host": text(&it.host),
+            "dir": String::from_utf8_lossy(&it.dir),
+        })),
+        "usage": usage::json(info),
+        "output_bytes": info.output_bytes,
     })
 }
 
-/// Returns a job with the bindings of its ranks: hardware threads by logical index on the node, empty for unbound ranks.
+/// Returns a job with the bindings of its ranks (hardware threads by logical index on the node, empty for unbound ranks) and with what
+/// the ranks of each node have used.
 pub(crate) fn job_with_bindings(info: &JobInfo) -> Value {
     let bound = |(rank, binding): (u32, &RankBinding)| {
         json!({
@@ -71,6 +81,8 @@ pub(crate) fn job_with_bindings(info: &JobInfo) -> Value {
         let ranks = node.ranges.iter().flat_map(|(first, last)| *first..=*last);
         value["placement"][at]["bindings"] = ranks.zip(&binding.ranks).map(bound).collect();
     }
+    let used = info.usage.iter().flat_map(|usage| &usage.nodes).take(nodes.len());
+    used.enumerate().for_each(|(at, used)| value["placement"][at]["usage"] = usage::of_node(used));
     value
 }
 
@@ -176,16 +188,7 @@ fn rank_exit(exit: &RankExit) -> Value {
 
 /// Returns the name of a job's state, also used in tables.
 pub(crate) fn state(state: JobState) -> &'static str {
-    match state {
-        JobState::Unknown => "unknown",
-        JobState::Queued => "queued",
-        JobState::Running => "running",
-        JobState::Ending => "ending",
-        JobState::Done => "done",
-        JobState::Failed => "failed",
-        JobState::Cancelled => "cancelled",
-        JobState::TimedOut => "timed-out",
-    }
+    rsd_core::sentences::state(state)
 }
 
 /// Returns the name of a node's state, also used in tables.

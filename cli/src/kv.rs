@@ -15,11 +15,12 @@ use rsd_proto::v1::{
 use serde_json::json;
 use tonic::{Response, Status};
 
-use crate::dvm::{Client, DEADLINE, Dvm};
+use crate::dvm::{self, Client, DEADLINE, Dvm};
 use crate::exit::Failure;
 use crate::json;
 use crate::options::kv::{Given, KvCommand, Of};
 use crate::print::{self, Align, out, say, written};
+use crate::selectors::Which;
 
 /// How long rsctl looks for a daemon that it has lost, unless the user says so, and the pause between two attempts.
 const RETURN: Duration = Duration::from_secs(10);
@@ -32,7 +33,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
     let now = Times { timeout: Duration::ZERO, reconnect: RETURN };
     match command {
         KvCommand::Put { key, value, of } => {
-            let (scope, key, value) = (Some(scope(of)?), Bytes::from(key), value_of(value)?);
+            let (scope, key, value) = (Some(scope(dvm, of).await?), Bytes::from(key), value_of(value)?);
             if value.len() > VALUE_BYTES_MAX {
                 let text = format!(
                     "the value is too large: the limit is {VALUE_BYTES_MAX} bytes (1 MiB); write it to a file that all nodes \
@@ -44,7 +45,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             ask(dvm, "putting the value", now, async |client, _| client.kv_put(request.clone()).await).await?;
         }
         KvCommand::Get { key, timeout, hex, reconnect, of } => {
-            let (scope, name) = (Some(scope(of)?), Bytes::from(key.clone()));
+            let (scope, name) = (Some(scope(dvm, of).await?), Bytes::from(key.clone()));
             let get = async |client: &mut Client, left: Duration| {
                 let request = KvGetRequest { scope: scope.clone(), key: name.clone(), timeout_ms: ms(left) };
                 client.kv_get(request).await
@@ -60,7 +61,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             }
         }
         KvCommand::Fence { name, n, who, timeout, reconnect, of } => {
-            let scope = scope(of)?;
+            let scope = scope(dvm, of).await?;
             if scope.rank.is_none() && who.is_none() {
                 let text = "not inside a job or group; name this participant and the number of participants: \
                             rsctl kv fence ready -n 3 --as loader";
@@ -76,12 +77,12 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             ask(dvm, "waiting for the others", Times { timeout, reconnect }, enter).await?;
         }
         KvCommand::Ls { of } => {
-            let scope = scope(of)?;
+            let scope = scope(dvm, of).await?;
             let list = async |client: &mut Client, _| client.kv_list(scope.clone()).await;
             show(&ask(dvm, "listing the values", now, list).await?.entries, as_json)?;
         }
         KvCommand::Del { key, of } => {
-            let request = KvDeleteRequest { scope: Some(scope(of)?), key: key.into() };
+            let request = KvDeleteRequest { scope: Some(scope(dvm, of).await?), key: key.into() };
             ask(dvm, "removing the value", now, async |client, _| client.kv_delete(request.clone()).await).await?;
         }
     }
@@ -144,11 +145,15 @@ fn tell(dvm: &Dvm, text: &str) {
 }
 
 /// Returns the job or group that the user named, else the job of this process; and the rank of this process in it.
-fn scope(of: Of) -> Result<KvScope, Failure> {
+async fn scope(dvm: &Dvm, of: Of) -> Result<KvScope, Failure> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let own = number("RSD_JOB");
     let whose = match (of.job, of.group) {
-        (Some(job), _) => Whose::Job(job.job.unwrap_or(0)),
+        (Some(selector), _) => Whose::Job(match &selector.job {
+            Which::Last => 0,
+            Which::Number(job) => *job,
+            Which::Named(_) => dvm::job(&mut dvm.client().await?, selector).await?.job,
+        }),
         (None, Some(group)) => Whose::Group(group),
         (None, None) => {
             Whose::Job(own.ok_or_else(|| Failure::usage("not inside a job or group; use --job 7 or --group actors"))?)

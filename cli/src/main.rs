@@ -27,14 +27,17 @@ mod ports;
 mod print;
 mod private;
 mod reconnect;
+mod report;
 mod run;
 mod selectors;
 mod signals;
 mod spec;
 mod topics;
 mod up;
+mod usage;
 mod verdict;
 mod waits;
+mod when;
 
 use std::ffi::OsString;
 
@@ -93,13 +96,15 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Run(_)
         | Command::Submit(_)
         | Command::Plan(_)
-        | Command::Ps { .. }
+        | Command::Ps(_)
+        | Command::Report { .. }
         | Command::Job(_)
         | Command::Logs(_)
         | Command::Wait { .. }
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Release { .. }
         | Command::Name(_)
         | Command::Kv(_)
         | Command::Login { .. }
@@ -169,7 +174,8 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
                 code
             }
         },
-        Command::Ps { all } => jobs::ps(dvm.client().await?, all, json).await,
+        Command::Ps(wanted) => jobs::ps(dvm.client().await?, &wanted, json).await,
+        Command::Report { job } => report::report(dvm.client().await?, job, json).await,
         Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
         Command::Logs(logs) => jobs::logs(Contact::new(&dvm, dvm.client().await?, logs.reconnect), &logs, json).await,
         Command::Wait { jobs, reconnect } => {
@@ -181,6 +187,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
+        Command::Release { jobs } => jobs::release(dvm.client().await?, jobs, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,

@@ -64,46 +64,55 @@ pub(crate) enum Align {
 
 /// Returns a table with two spaces between columns and no trailing blanks.
 pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
-    table_within(None, columns, rows)
+    columns_within(None, &columns, rows)
 }
 
 /// The same, with the last column shortened if a line would be longer than `width`.
-pub(crate) fn table_within<const N: usize>(
+#[cfg(test)]
+fn table_within<const N: usize>(width: Option<usize>, columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
+    columns_within(width, &columns, rows)
+}
+
+/// The same for a number of columns that is not fixed; each row has as many cells.
+pub(crate) fn columns_within<R: AsRef<[String]>>(
     width: Option<usize>,
-    columns: [(&str, Align); N],
-    rows: &[[String; N]],
+    columns: &[(&str, Align)],
+    rows: &[R],
 ) -> String {
-    let rows: Vec<[String; N]> = rows.iter().map(|row| std::array::from_fn(|at| one_line(&row[at]))).collect();
-    let widest = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([columns[column].0.chars().count()]).max().unwrap_or(0)
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.as_ref().iter().map(|cell| one_line(cell)).collect()).collect();
+    let widest = |(column, (title, _)): (usize, &(&str, Align))| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([title.chars().count()]).max().unwrap_or(0)
     };
-    let widths: [usize; N] = std::array::from_fn(widest);
-    let before_last: usize = widths.iter().take(N - 1).map(|width| width + 2).sum();
+    let widths: Vec<usize> = columns.iter().enumerate().map(widest).collect();
+    let end = columns.len().saturating_sub(1);
+    let before_last: usize = widths.iter().take(end).map(|width| width + 2).sum();
     // At least as wide as its title: a narrower terminal cannot show tables.
-    let last = width.map(|width| width.saturating_sub(before_last).max(columns[N - 1].0.len()));
-    let line = |cells: [&str; N]| {
-        let padded: [String; N] = std::array::from_fn(|column| {
+    let title = columns.last().map_or(0, |(title, _)| title.len());
+    let last = width.map(|width| width.saturating_sub(before_last).max(title));
+    let line = |cells: &[&str]| {
+        let padded = cells.iter().zip(columns).enumerate().map(|(column, (cell, (_, align)))| {
             let cell = match last {
-                Some(last) if column == N - 1 => shortened(cells[column], last),
-                Some(_) | None => Cow::Borrowed(cells[column]),
+                Some(last) if column == end => shortened(cell, last),
+                Some(_) | None => Cow::Borrowed(*cell),
             };
             // Not padded by a format width, which has an upper limit that an argument may exceed.
             let padding = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
-            match columns[column].1 {
-                Align::Left if column == N - 1 => cell.into_owned(),
+            match align {
+                Align::Left if column == end => cell.into_owned(),
                 Align::Left => format!("{cell}{padding}"),
                 Align::Right => format!("{padding}{cell}"),
             }
         });
-        format!("{}\n", padded.join("  ").trim_end())
+        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
-    let head = line(columns.map(|(title, _)| title));
-    rows.iter().fold(head, |text, row| text + &line(std::array::from_fn(|column| row[column].as_str())))
+    let head = line(&columns.iter().map(|(title, _)| *title).collect::<Vec<_>>());
+    rows.iter().fold(head, |text, row| text + &line(&row.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
 /// Returns at most `width` characters; the last is `…` if some are left out.
-fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     match text.char_indices().nth(width) {
         None => Cow::Borrowed(text),
         Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),

@@ -18,7 +18,7 @@ use crate::interrupts::{Interrupts, Step};
 use crate::output::{Broken, Output, Style};
 use crate::print::{self, say};
 use crate::reconnect::Contact;
-use crate::selectors::Selector;
+use crate::selectors::{Selector, Which};
 use crate::{json, verdict, waits};
 
 /// As JobSpec.token.
@@ -81,7 +81,12 @@ pub(crate) async fn attach(mut contact: Contact<'_>, selector: Selector, view: V
     let mut interrupts = Interrupts::listen()?;
     let attach = async |client: &mut Client| {
         let doing = format!("attaching to job {selector}");
-        let wanted = AttachRequest { job: selector.job.unwrap_or(0), ..AttachRequest::default() };
+        let job = match &selector.job {
+            Which::Last => 0,
+            Which::Number(job) => *job,
+            Which::Named(_) => dvm::job(client, selector.clone()).await?.job,
+        };
+        let wanted = AttachRequest { job, ..AttachRequest::default() };
         let mut events = dvm::answer(&doing, client.attach(wanted)).await?;
         let first = dvm::first(&doing, &mut events).await?;
         Ok((events, first))

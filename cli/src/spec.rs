@@ -17,7 +17,7 @@ use rsd_proto::frameworks;
 use rsd_proto::inherited;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::v1::stdin_target::Target;
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarget};
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarget, Submitter};
 
 use crate::exit::Failure;
 use crate::options::placing::Listing;
@@ -86,7 +86,20 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         // Those who submit it decide.
         reconnect_ms: 0,
         token: Bytes::new(),
+        name: launch.job_name.clone().unwrap_or_default(),
+        labels: launch.job_labels.clone(),
+        submitter: Some(submitter(here)),
+        queue_deadline_ms: launch.queue_deadline.map_or(0, |deadline| ms(deadline).max(1)),
+        hold: launch.hold,
     })
+}
+
+/// Returns who submits, for people: the head knows by itself whose job it is.
+fn submitter(here: &Here) -> Submitter {
+    let variable = |name: &str| here.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.to_string_lossy());
+    let user = variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_default().into_owned();
+    let host = nix::unistd::gethostname().map_or_else(|_| String::new(), |host| host.to_string_lossy().into_owned());
+    Submitter { user, host, dir: bytes(here.wdir.as_os_str()) }
 }
 
 /// Refuses `--stdin` with a rank that does not exist. If a program has no `-n`, only the head knows the number of ranks and checks this.

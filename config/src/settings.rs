@@ -95,6 +95,10 @@ settings! {
     jobs: Jobs {
         /// How many ended jobs the head remembers.
         keep: usize,
+        /// How long the head remembers an ended job.
+        keep_for: Duration,
+        /// The most bytes of output of a user's ended jobs that the head keeps.
+        keep_bytes: u64,
         /// The time between SIGTERM and SIGKILL.
         kill_grace: Duration,
         /// The most bytes of output that the head keeps for a job.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rsd_core::leftovers::{Action, Look};
+use rsd_proto::v1::Usage;
 use tracing::warn;
 
 use crate::spawn::{PidFd, Waited, wait_any};
@@ -43,6 +44,15 @@ impl Exit {
     }
 }
 
+/// A process that has ended and is reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) pid: Pid,
+    pub(crate) exit: Exit,
+    /// With the descendants that it and they have waited for.
+    pub(crate) used: Usage,
+}
+
 /// Makes orphaned descendants children of this process, from now on.
 pub(crate) fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
@@ -51,16 +61,16 @@ pub(crate) fn become_subreaper() -> nix::Result<()> {
 /// Reaps every child that has ended, without waiting.
 ///
 /// It reaps *any* child: no other code in this process may wait for one.
-pub(crate) fn reap_all() -> Vec<(Pid, Exit)> {
+pub(crate) fn reap_all() -> Vec<Ended> {
     collect().0
 }
 
 /// Reaps the ended children; returns true if others are running.
-fn collect() -> (Vec<(Pid, Exit)>, bool) {
+fn collect() -> (Vec<Ended>, bool) {
     let mut ended = Vec::new();
     loop {
         match wait_any() {
-            Waited::Ended(pid, status) => ended.push((pid, Exit::from_raw(status))),
+            Waited::Ended(pid, status, used) => ended.push(Ended { pid, exit: Exit::from_raw(status), used }),
             Waited::Running => return (ended, true),
             Waited::Childless => return (ended, false),
         }
@@ -82,7 +92,7 @@ pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
 }
 
 /// Reaps the ended children and lists the others.
-pub(crate) fn look() -> (Vec<(Pid, Exit)>, Look) {
+pub(crate) fn look() -> (Vec<Ended>, Look) {
     let (ended, more) = collect();
     let look = match more {
         false => Look::Childless,
@@ -295,14 +305,14 @@ mod tests {
     /// Ends every descendant of this process as a step does. Returns the reaped processes when none is left.
     ///
     /// A process that KILL cannot end (it waits for a dead file server) makes this wait forever: use a timeout.
-    async fn kill_leftovers(clock: Clock, grace: Duration) -> Vec<(Pid, Exit)> {
+    async fn kill_leftovers(clock: Clock, grace: Duration) -> Vec<Ended> {
         // Listens before the first look, so that no exit between a look and the wait is missed.
         let mut ends = signal(SignalKind::child()).expect("a signal stream");
         let mut leftovers = Leftovers::new(clock.now(), grace);
         let mut collected = Vec::new();
         loop {
             let (ended, look) = look();
-            leftovers.collected(ended.iter().map(|(pid, _)| pid.as_raw()));
+            leftovers.collected(ended.iter().map(|ended| ended.pid.as_raw()));
             collected.extend(ended);
             let mut actions = Vec::new();
             leftovers.handle(clock.now(), look, &mut actions);
@@ -343,7 +353,7 @@ mod tests {
                     ends.recv().await;
                 }
             });
-            let mut ended: Vec<_> = ended.iter().map(|(pid, exit)| (pid.as_raw().unsigned_abs(), *exit)).collect();
+            let mut ended: Vec<_> = ended.iter().map(|ended| (ended.pid.as_raw().unsigned_abs(), ended.exit)).collect();
             ended.sort_by_key(|(pid, _)| *pid);
             expected.sort_by_key(|(pid, _)| *pid);
             assert_eq!(ended, expected);
@@ -364,7 +374,7 @@ mod tests {
             let ended =
                 in_runtime(async { tokio::time::timeout(Duration::from_secs(10), kill_leftovers(clock, grace)).await });
             let ended = ended.expect("an end before the deadline");
-            let how = |pid: &str| ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
+            let how = |pid: &str| ended.iter().find(|ended| ended.pid.to_string() == pid).map(|ended| ended.exit);
             assert!(clock.now().mono >= grace, "TERM ended a process that ignores it");
             assert_eq!(how(daemon), Some(Exit::Signaled(9)));
             assert_eq!(how(sleeper), Some(Exit::Signaled(9)), "became our child only after its parent ended");
@@ -380,7 +390,7 @@ mod tests {
             let pid = shell_until_ready("(setsid sh -c 'trap \"exit 3\" TERM; echo $$; kill -STOP $$; exit 4' &)");
             let (clock, patience) = (Clock::start(), Duration::from_secs(10));
             let ended = in_runtime(kill_leftovers(clock, patience));
-            let how = ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
+            let how = ended.iter().find(|ended| ended.pid.to_string() == pid).map(|ended| ended.exit);
             assert_eq!(how, Some(Exit::Exited(3)));
             assert!(clock.now().mono < patience);
         });

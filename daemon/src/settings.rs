@@ -95,6 +95,8 @@ pub(crate) fn tuning(settings: &Settings) -> Tuning {
         output_window: settings.output.window,
         line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
         jobs_kept: settings.jobs.keep,
+        jobs_kept_for: settings.jobs.keep_for,
+        jobs_kept_bytes: settings.jobs.keep_bytes,
         user_jobs: settings.users.jobs,
         user_submissions: settings.users.submissions,
     }

@@ -3,6 +3,7 @@
 //! - [`v1`] (feature `messages`): the gRPC messages, generated from `rsd/v1/*.proto` and checked in.
 //! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the only code that opens and accepts
 //!   connections.
+//! - [`called`] (always): names and labels of jobs.
 //! - [`frameworks`] (always): the variables by which frameworks other than MPI find their peers.
 //! - [`inherited`] (feature `messages`): what ranks inherit from the process that submitted their job.
 //! - [`join`] (always): how a running process joins a named group.
@@ -13,6 +14,7 @@
 //!
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
 
+pub mod called;
 pub mod frameworks;
 #[cfg(feature = "messages")]
 pub mod inherited;

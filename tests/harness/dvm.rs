@@ -243,7 +243,12 @@ impl Dvm {
         runtime.block_on(async {
             let Ok(channel) = dial(&target, deadline).await else { return Vec::new() };
             let mut client = dvm_client(channel);
-            match tokio::time::timeout(deadline, client.list_jobs(ListJobsRequest { all: true, after: 0 })).await {
+            match tokio::time::timeout(
+                deadline,
+                client.list_jobs(ListJobsRequest { all: true, ..ListJobsRequest::default() }),
+            )
+            .await
+            {
                 Ok(Ok(reply)) => reply.into_inner().jobs.into_iter().map(|job| job.namespace).collect(),
                 Ok(Err(_)) | Err(_) => Vec::new(),
             }

@@ -48,6 +48,7 @@ mod tls;
 mod topics;
 mod tree;
 mod unreachable;
+mod usage;
 mod users;
 mod waits;
 mod wrong_uses;

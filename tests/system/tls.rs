@@ -262,7 +262,7 @@ fn without_a_certificate_nothing_but_enrolling_is_possible() {
     let refusal = block_on(async {
         let channel = dial(&target(), WITHIN).await.expect("the head accepts connections");
         dvm_client(channel)
-            .list_jobs(ListJobsRequest { all: true, after: 0 })
+            .list_jobs(ListJobsRequest { all: true, ..ListJobsRequest::default() })
             .await
             .expect_err("the caller may not ask")
     });

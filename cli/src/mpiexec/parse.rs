@@ -12,6 +12,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rsd_proto::v1::Label;
+
 use self::given::Given;
 use self::values::set;
 pub(super) use self::values::{timeout, universe};
@@ -89,6 +91,8 @@ pub(super) struct Job {
     pub(super) nice: Option<i32>,
     pub(super) universe: Option<Universe>,
     pub(super) timeout: Option<Duration>,
+    pub(super) name: Option<String>,
+    pub(super) labels: Vec<Label>,
     pub(super) stdin: Option<String>,
     pub(super) output: Output,
     pub(super) exit_codes: bool,

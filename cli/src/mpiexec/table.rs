@@ -99,6 +99,8 @@ pub(crate) enum Does {
     StdinOrPreload,
     ExitCodes,
     Timeout,
+    JobName,
+    JobLabel,
     Universe,
     ConfigFile,
     ShowPlan,
@@ -163,6 +165,8 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 Does::ConfigFile,
                 "the command line is in this file, one program per line",
             ),
+            row(["", "", "", "name"], Value("NAME"), Does::JobName, "as rsctl run: the name of the job"),
+            row(["", "", "", "job-label"], Value("KEY=VALUE"), Does::JobLabel, "as rsctl run: a label of the job"),
             row(
                 ["", "usize", "", ""],
                 Value("N"),

@@ -62,9 +62,13 @@ pub(super) fn launch(asked: &Asked, here: &Here, local: Option<&str>) -> Result<
     Ok(Launch {
         first,
         placing: placing(&asked.job)?,
+        job_name: asked.job.name.clone(),
+        job_labels: asked.job.labels.clone(),
         env_file: Vec::new(),
         export: None,
         timeout: asked.job.timeout.filter(|timeout| *timeout > Duration::ZERO),
+        queue_deadline: None,
+        hold: false,
         output: None,
         overwrite: false,
         on_node_loss: NodeLoss::End,

@@ -13,6 +13,7 @@ use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
 use super::node::NodeCommand;
 use super::plan::{PlanOptions, in_plan};
 use super::ports::Form;
+use super::ps::Ps;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::words::duration;
 use crate::selectors::{Selector, whole_job};
@@ -69,21 +70,24 @@ pub(crate) enum Command {
     #[command(mut_args(in_plan))]
     Plan(Box<PlanOptions>),
     /// List jobs
-    Ps {
-        /// Include jobs that have ended
-        #[arg(short, long)]
-        all: bool,
-    },
+    Ps(Ps),
     /// Show one job
     #[command(subcommand)]
     Job(JobCommand),
+    /// Report on a job in one screen: who ran what where, what it used, how it ended
+    #[command(after_help = REPORT_HELP)]
+    Report {
+        /// `last`, or a job by number or name
+        #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
+        job: Selector,
+    },
     /// Print a job's output
     #[command(after_help = "Examples:\n  rsctl logs last\n  rsctl logs -f 7 -l\n  rsctl logs 7.3        only rank 3")]
     Logs(Logs),
     /// Wait until jobs have ended; exit with the code of the first one that failed
     #[command(after_help = "Example:\n  job=$(rsctl submit -n 4 ./a.out) && rsctl wait $job")]
     Wait {
-        /// `last`, or job numbers
+        /// `last`, or jobs by number or name
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         jobs: Vec<Selector>,
         /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
@@ -92,7 +96,7 @@ pub(crate) enum Command {
     },
     /// Follow a job from its beginning until it ends; Ctrl-C leaves it running
     Attach {
-        /// `last`, or a job number
+        /// `last`, or a job by number or name
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         job: Selector,
         /// Put `[rank] ` before each line
@@ -105,7 +109,7 @@ pub(crate) enum Command {
     /// Send a signal to all ranks of a job, or to one
     #[command(after_help = "Examples:\n  rsctl signal 7 USR1\n  rsctl signal 7.3 SIGSTOP\n  rsctl signal last 10")]
     Signal {
-        /// `last`, `7`, or one rank: `7.3`
+        /// `last`, `7`, a name, or one rank: `7.3`
         #[arg(value_name = "JOB[.RANK]")]
         job: Selector,
         /// A name, with or without SIG, or a number
@@ -114,12 +118,21 @@ pub(crate) enum Command {
     },
     /// End jobs: TERM, then KILL after the job's grace period
     Cancel {
-        /// `last`, or job numbers
+        /// `last`, or jobs by number or name
         #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
         jobs: Vec<Selector>,
         /// Time between TERM and KILL [default: the job's --kill-grace]; 0: KILL at once
         #[arg(long, value_name = "TIME", value_parser = duration)]
         grace: Option<Duration>,
+    },
+    /// Let jobs start that were submitted with --hold
+    #[command(
+        after_help = "Example:\n  rsctl submit --hold --name step2 -n 4 ./step2; rsctl wait step1 && rsctl release step2"
+    )]
+    Release {
+        /// `last`, or jobs by number or name
+        #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
+        jobs: Vec<Selector>,
     },
     /// Get access to a DVM on another machine, for seven days
     #[command(after_help = "Examples:
@@ -147,7 +160,7 @@ pub(crate) enum Command {
     /// Show what jobs, groups and nodes wait for, and what is missing
     #[command(after_help = WAITS_HELP)]
     Waits {
-        /// `last`, or a job number [default: everything in the DVM]
+        /// `last`, or a job by number or name [default: everything in the DVM]
         #[arg(value_name = "JOB", value_parser = whole_job)]
         job: Option<Selector>,
     },
@@ -209,6 +222,15 @@ complete, fences and values of `rsctl kv`, and nodes whose link is cut. The node
 that does not answer is named. `rsctl run` and `attach` report on stderr what their job waits for once that has \
 lasted 5 s.";
 
+const REPORT_HELP: &str = "\
+Examples:
+  rsctl report            the newest job
+  rsctl report train      the job of this name
+
+Cpu time and the other figures are the kernel's, from the time when each rank and the processes that it waited for \
+had ended; so they are known once all ranks have ended. A percentage is cpu time by the product of elapsed time and \
+ranks. Memory is that of the largest process; it is at least what the process that started the rank had, a few MiB.";
+
 const GROUP_HELP: &str = "\
 Example: another program starts sixteen workers, on any nodes of the DVM:
   rsctl group exec actors --size 16 -- python serve.py    in each of the sixteen processes
@@ -244,7 +266,7 @@ pub(crate) enum MpiCommand {
 pub(crate) enum JobCommand {
     /// Print everything about a job: placement, times, how its ranks ended
     Show {
-        /// `last`, or a job number
+        /// `last`, or a job by number or name
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         job: Selector,
     },

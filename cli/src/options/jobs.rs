@@ -9,7 +9,7 @@ use crate::selectors::Selector;
 /// `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// `last`, `7`, or one rank: `7.3`
+    /// `last`, `7`, a name, or one rank: `7.3`
     #[arg(value_name = "JOB[.RANK]", default_value = "last")]
     pub(crate) job: Selector,
     /// Follow the output until the job ends

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser};
+use rsd_proto::called;
+use rsd_proto::v1::Label;
 use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use super::placing::{PLACEMENT, Placing};
@@ -40,6 +42,12 @@ pub(crate) struct Launch {
     pub(crate) first: Segment,
     #[command(flatten)]
     pub(crate) placing: Placing,
+    /// Give the job a name, by which it can be found: `rsctl logs NAME`
+    #[arg(id = "job_name", long = "name", value_name = "NAME", value_parser = job_name)]
+    pub(crate) job_name: Option<String>,
+    /// Mark the job, for `rsctl ps --label`
+    #[arg(id = "job_label", long = "job-label", value_name = "KEY=VALUE", value_parser = job_label)]
+    pub(crate) job_labels: Vec<Label>,
     /// Set the variables in this file: one NAME=VALUE per line
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
@@ -49,6 +57,12 @@ pub(crate) struct Launch {
     /// End the job after this time, for example `90s`, `5m` or `1h` (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Fail the job if it has not been placed after this time in the queue (exit code 243)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) queue_deadline: Option<Duration>,
+    /// Keep the job in the queue until `rsctl release`
+    #[arg(long)]
+    pub(crate) hold: bool,
     /// Write output to files in this directory instead: rank.0.stdout, rank.0.stderr, …
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
@@ -134,6 +148,15 @@ fn ranks(text: &str) -> Result<u32, String> {
         Ok(_) => Err(format!("a job has at most {RANKS_MAX} ranks")),
         Err(_) => Err("expected a number of ranks".to_owned()),
     }
+}
+
+fn job_name(text: &str) -> Result<String, String> {
+    called::check_name(text).map(|()| text.to_owned())
+}
+
+/// Parses a label of a job.
+pub(crate) fn job_label(text: &str) -> Result<Label, String> {
+    called::label(text).map(|(key, value)| Label { key, value })
 }
 
 fn exported(text: &str) -> Result<String, String> {

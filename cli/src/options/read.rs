@@ -70,13 +70,15 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
                 options.other = Some(overlay(options.run.launch.clone(), text, &styles)?);
             }
         }
-        Command::Ps { .. }
+        Command::Ps(_)
+        | Command::Report { .. }
         | Command::Job(_)
         | Command::Logs(_)
         | Command::Wait { .. }
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Release { .. }
         | Command::Login { .. }
         | Command::Up(_)
         | Command::Down(_)

@@ -273,6 +273,8 @@ mod tests {
             ("--envall", ""),
             ("--export-all", ""),
             ("--allow-run-as-root", ""),
+            ("-J x", "--name x"),
+            ("--job-name=x", "--name x"),
         ];
         for (typed, ours) in vectors {
             let ours = format!("run -l {ours} ./a -O").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -289,6 +291,7 @@ mod tests {
     fn clap_accepts_every_translated_option() {
         for (names, answer) in foreign::ROWS {
             let values: &[&str] = match answer {
+                Answer::Same(words) if words.contains(&"--name") => &["x"],
                 Answer::Same(_) => &["2"],
                 Answer::ByValue(known, _) => &known.iter().map(|(value, _)| *value).collect::<Vec<_>>(),
                 Answer::Hosts => &["a:2"],

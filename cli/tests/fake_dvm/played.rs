@@ -213,6 +213,10 @@ impl Dvm for Fake {
         self.0.job(job)
     }
 
+    async fn unhold(&self, request: Request<JobSelector>) -> Result<Response<JobInfo>, Status> {
+        self.0.job(request.into_inner().job)
+    }
+
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<JobInfo>, Status> {
         let CancelRequest { job, grace_ms } = request.into_inner();
         self.0.tell(Asked::Cancel(job, grace_ms));

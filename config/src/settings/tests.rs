@@ -34,10 +34,15 @@ fn the_defaults_come_from_the_built_in_file() {
         Link { silence: seconds(10), reattach_grace: seconds(30), retry_max: seconds(2), dial_deadline: seconds(10) };
     assert_eq!(settings.link, link);
     assert_eq!(settings.step.orphan_deadline, seconds(600));
-    assert_eq!(
-        settings.jobs,
-        Jobs { keep: 1000, kill_grace: seconds(5), log_max: 1 << 30, logs_max: Space::Percent(10) }
-    );
+    let jobs = Jobs {
+        keep: 1000,
+        keep_for: seconds(90 * 86_400),
+        keep_bytes: 64 << 30,
+        kill_grace: seconds(5),
+        log_max: 1 << 30,
+        logs_max: Space::Percent(10),
+    };
+    assert_eq!(settings.jobs, jobs);
     assert_eq!(settings.output, Output { window: 1 << 20, line_max: 256 << 10 });
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, RankExit, down, job_event, up};
+use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, RankExit, Usage, down, job_event, up};
 
 use crate::calls::{Answer, Refused};
 use crate::contract::{Effect, LinkId, ReqId};
@@ -24,7 +24,7 @@ pub(crate) enum Report {
     /// The node of `rank` has ended, and the job's other nodes wait in a fence.
     Stuck { job: JobId, rank: u32, fence: u64 },
     /// All nodes of a job have ended or are lost.
-    Over { job: JobId, exits: Vec<RankExit> },
+    Over { job: JobId, exits: Vec<RankExit>, usage: Vec<(NodeId, Usage)> },
     /// These nodes had not reported the end of a job's ranks and never will: the reply to [`Order::GiveUp`].
     GivenUp { job: JobId, nodes: Vec<NodeId>, why: String },
 }

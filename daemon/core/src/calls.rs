@@ -36,12 +36,16 @@ pub enum Call {
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
     GetJob(JobId),
-    /// [`Answer::Jobs`], the newest last; `all`: include ended jobs.
-    ListJobs { all: bool },
+    /// The job of this name. [`Answer::Job`].
+    FindJob(String),
+    /// [`Answer::Jobs`], the newest last.
+    ListJobs(Box<wire::ListJobsRequest>),
     /// [`Answer::Job`].
     Signal { job: JobId, rank: Option<u32>, signal: i32 },
     /// [`Answer::Job`].
     Cancel { job: JobId, grace_ms: Option<u64> },
+    /// Lets a held job start. [`Answer::Job`].
+    Unhold(JobId),
     /// The client that a job was attached to has disconnected. [`Answer::Job`].
     ClientGone(JobId),
     /// The client that a job is attached to has lost its connection, and is back. [`Answer::Job`].

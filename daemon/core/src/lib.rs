@@ -29,6 +29,7 @@ pub mod step;
 pub mod taskmap;
 mod timers;
 pub mod uplink;
+mod usage;
 mod waits;
 
 pub use rsd::Rsd;
@@ -70,6 +71,10 @@ pub struct Tuning {
     pub line_max: usize,
     /// The number of ended jobs that the head remembers for a user.
     pub jobs_kept: usize,
+    /// How long it remembers them.
+    pub jobs_kept_for: Duration,
+    /// How much output of theirs it keeps, in bytes.
+    pub jobs_kept_bytes: u64,
     /// In a DVM that serves all users: the most jobs of a user that are queued or running, except root's.
     pub user_jobs: usize,
     /// In a DVM that serves all users: the most bytes of the specifications of these jobs, except root's.
@@ -87,6 +92,8 @@ impl Default for Tuning {
             output_window: 1 << 20,
             line_max: 256 << 10,
             jobs_kept: 1000,
+            jobs_kept_for: Duration::from_secs(90 * 86_400),
+            jobs_kept_bytes: 64 << 30,
             user_jobs: 1000,
             user_submissions: 256 << 20,
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rsd_proto::v1::{RankExit, rank_exit::How};
+use rsd_proto::v1::{JobState, RankExit, rank_exit::How};
 
 use crate::calls::Refused;
 use crate::calls::exit::{NODE_LOST, NOT_PLACED, USAGE};
@@ -199,6 +199,20 @@ pub(crate) fn in_ranges(numbers: impl Iterator<Item = u32>) -> String {
     }
     let text = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
     ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// The state of a job.
+pub fn state(state: JobState) -> &'static str {
+    match state {
+        JobState::Unknown => "unknown",
+        JobState::Queued => "queued",
+        JobState::Running => "running",
+        JobState::Ending => "ending",
+        JobState::Done => "done",
+        JobState::Failed => "failed",
+        JobState::Cancelled => "cancelled",
+        JobState::TimedOut => "timed-out",
+    }
 }
 
 /// Refuses to stop a daemon while these jobs are running.

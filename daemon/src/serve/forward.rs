@@ -139,6 +139,9 @@ impl Dvm for ForwardService {
     async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
         forward!(self, cancel, request)
     }
+    async fn unhold(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        forward!(self, unhold, request)
+    }
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {
         forward!(self, list_waits, request)
     }

@@ -324,14 +324,17 @@ impl Dvm for HeadService {
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
         let caller = self.callers.of(&request)?;
-        let ListJobsRequest { all, after } = request.into_inner();
-        let jobs = self.door.call(caller, Call::ListJobs { all }).await;
+        let wanted = request.into_inner();
+        let after = wanted.after;
+        let jobs = self.door.call(caller, Call::ListJobs(Box::new(wanted))).await;
         reply!(jobs, Answer::Jobs(jobs) => page(jobs, after, LIST_BYTES))
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        self.job(caller, Call::GetJob(request.into_inner().job)).await
+        let JobSelector { job, name } = request.into_inner();
+        let call = if name.is_empty() { Call::GetJob(job) } else { Call::FindJob(name) };
+        self.job(caller, call).await
     }
 
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
@@ -352,6 +355,11 @@ impl Dvm for HeadService {
         let caller = self.callers.of(&request)?;
         let CancelRequest { job, grace_ms } = request.into_inner();
         self.job(caller, Call::Cancel { job, grace_ms }).await
+    }
+
+    async fn unhold(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        let caller = self.callers.of(&request)?;
+        self.job(caller, Call::Unhold(request.into_inner().job)).await
     }
 
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {

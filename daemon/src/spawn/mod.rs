@@ -39,6 +39,7 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::Pid;
+use rsd_proto::v1::Usage;
 
 /// One process to start.
 #[derive(Debug, Clone, Copy)]
@@ -302,8 +303,8 @@ pub(crate) fn seal_inherited() -> std::io::Result<()> {
 /// The result of [`wait_any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// This child has ended with this raw wait status, and is reaped.
-    Ended(Pid, i32),
+    /// This child has ended with this raw wait status, and is reaped; it has used this, with the descendants that were waited for.
+    Ended(Pid, i32, Usage),
     /// All children are running.
     Running,
     /// This process has no children.
@@ -316,12 +317,30 @@ pub(crate) enum Waited {
 /// has just reaped.
 pub(crate) fn wait_any() -> Waited {
     let mut status = 0;
-    // SAFETY: the status is a local that outlives the call.
-    match Errno::result(unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) }) {
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: status and usage are locals of the types that the call wants, and outlive it.
+    match Errno::result(unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, used.as_mut_ptr()) }) {
         Ok(0) | Err(Errno::EINTR) => Waited::Running,
-        Ok(pid) => Waited::Ended(Pid::from_raw(pid), status),
+        // SAFETY: all zeros is a valid value, and the call has filled it.
+        Ok(pid) => Waited::Ended(Pid::from_raw(pid), status, usage(&unsafe { used.assume_init() })),
         // ECHILD: the only other answer to these arguments.
         Err(_) => Waited::Childless,
+    }
+}
+
+fn usage(used: &libc::rusage) -> Usage {
+    let count = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
+    let us = |time: libc::timeval| count(time.tv_sec).saturating_mul(1_000_000).saturating_add(count(time.tv_usec));
+    Usage {
+        user_us: us(used.ru_utime),
+        system_us: us(used.ru_stime),
+        minor_faults: count(used.ru_minflt),
+        major_faults: count(used.ru_majflt),
+        voluntary_switches: count(used.ru_nvcsw),
+        involuntary_switches: count(used.ru_nivcsw),
+        // Linux counts it in KiB.
+        peak_bytes: count(used.ru_maxrss).saturating_mul(1024),
+        ..Default::default()
     }
 }
 

@@ -46,7 +46,7 @@ use crate::disk::state_dir;
 use crate::disk::step_files::{self, StepFile};
 use crate::options::StepOptions;
 use crate::owner::Owner;
-use crate::reap::{self, Exit};
+use crate::reap::{self, Ended, Exit};
 use crate::spawn::{self, Adopted};
 use link::Line;
 use members::{Knock, Members};
@@ -497,10 +497,12 @@ impl StepProcess {
         self.on_ended(ended);
     }
 
-    fn on_ended(&mut self, ended: Vec<(Pid, Exit)>) {
-        for (pid, exit) in ended {
+    fn on_ended(&mut self, ended: Vec<Ended>) {
+        for Ended { pid, exit, used } in ended {
             // Other processes were left by ranks and became children of this process.
-            let Some(local) = self.pids.remove(&pid) else { continue };
+            let local = self.pids.remove(&pid);
+            self.handle(Input::Used(local, used));
+            let Some(local) = local else { continue };
             let status = match exit {
                 Exit::Exited(code) => Status::Exited(code),
                 Exit::Signaled(signal) => Status::Signaled(signal),
@@ -516,7 +518,7 @@ impl StepProcess {
     fn sweep_on(&mut self) -> Option<Input> {
         let leftovers = self.sweep.as_mut()?;
         let (ended, look) = reap::look();
-        leftovers.collected(ended.iter().map(|(pid, _)| pid.as_raw()));
+        leftovers.collected(ended.iter().map(|ended| ended.pid.as_raw()));
         let mut actions = Vec::new();
         leftovers.handle(self.clock.now(), look, &mut actions);
         self.on_ended(ended);

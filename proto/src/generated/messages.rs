@@ -189,6 +189,31 @@ pub struct JobSpec {
     /// 16 random bytes of the client, which sends the same again if it repeats the submission because the answer was lost; empty: none.
     #[prost(bytes = "bytes", tag = "231")]
     pub token: ::prost::bytes::Bytes,
+    /// What users call the job, and by what they find it: of the forms in proto/src/called.rs.
+    #[prost(string, tag = "240")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "241")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// Absent in jobs that ranks spawn.
+    #[prost(message, optional, tag = "242")]
+    pub submitter: ::core::option::Option<Submitter>,
+    /// After how long in the queue it fails; 0: never.
+    #[prost(uint64, tag = "243")]
+    pub queue_deadline_ms: u64,
+    /// Whether it stays in the queue until it is released.
+    #[prost(bool, tag = "244")]
+    pub hold: bool,
+}
+/// Who submitted a job and where, as the client says it. In a DVM that serves several users, JobInfo.owner is what the head knows.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Submitter {
+    #[prost(string, tag = "1")]
+    pub user: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub host: ::prost::alloc::string::String,
+    /// The working directory of the client.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub dir: ::prost::bytes::Bytes,
 }
 /// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -338,6 +363,59 @@ pub struct JobInfo {
     /// How much of its output is not in its log.
     #[prost(uint64, tag = "230")]
     pub lost_bytes: u64,
+    /// As in its JobSpec.
+    #[prost(string, tag = "240")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "241")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+    #[prost(message, optional, tag = "242")]
+    pub submitter: ::core::option::Option<Submitter>,
+    /// Absent until all its ranks have ended, and for members of groups.
+    #[prost(message, optional, tag = "243")]
+    pub usage: ::core::option::Option<JobUsage>,
+    /// How much output of its ranks the head has received, without that of jobs that they spawned.
+    #[prost(uint64, tag = "244")]
+    pub output_bytes: u64,
+}
+/// What processes have used, as wait4(2) says when they have ended: each rank with those of its descendants that were waited for by their
+/// parents, and processes that lost their parents, which the step collects.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Usage {
+    /// How many ranks this is about: those that rsd has started.
+    #[prost(uint32, tag = "1")]
+    pub ranks: u32,
+    #[prost(uint64, tag = "2")]
+    pub user_us: u64,
+    #[prost(uint64, tag = "3")]
+    pub system_us: u64,
+    #[prost(uint64, tag = "4")]
+    pub minor_faults: u64,
+    #[prost(uint64, tag = "5")]
+    pub major_faults: u64,
+    #[prost(uint64, tag = "6")]
+    pub voluntary_switches: u64,
+    #[prost(uint64, tag = "7")]
+    pub involuntary_switches: u64,
+    /// The largest resident set of one process, a rank or its descendant; and that rank.
+    #[prost(uint64, tag = "8")]
+    pub peak_bytes: u64,
+    #[prost(uint32, tag = "9")]
+    pub peak_rank: u32,
+    /// Whether it was reported.
+    #[prost(bool, tag = "10")]
+    pub known: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobUsage {
+    /// Of all nodes that have reported.
+    #[prost(message, optional, tag = "1")]
+    pub total: ::core::option::Option<Usage>,
+    /// The nodes that have not: they, or their steps, were lost.
+    #[prost(uint32, repeated, tag = "2")]
+    pub unknown: ::prost::alloc::vec::Vec<u32>,
+    /// nodes\[i\] is what the ranks on map.nodes\[i\] have used. Only in answers about one job.
+    #[prost(message, repeated, tag = "3")]
+    pub nodes: ::prost::alloc::vec::Vec<Usage>,
 }
 /// One event of a job. A job's events are its log, which is append-only and which every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -874,10 +952,13 @@ pub struct PlanRefusal {
     pub fixes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// job 0: the last job that was submitted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSelector {
     #[prost(uint64, tag = "1")]
     pub job: u64,
+    /// In GetJob: the only job of this name that has not ended or, if there is none, the only one that has; then `job` is 0.
+    #[prost(string, tag = "240")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachRequest {
@@ -926,7 +1007,7 @@ pub struct LogsRequest {
     #[prost(uint32, tag = "231")]
     pub skip: u32,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListJobsRequest {
     /// Whether to list ended jobs too.
     #[prost(bool, tag = "1")]
@@ -934,6 +1015,35 @@ pub struct ListJobsRequest {
     /// Only jobs with larger numbers.
     #[prost(uint64, tag = "2")]
     pub after: u64,
+    /// Only jobs that are in one of these states; empty: any.
+    #[prost(enumeration = "JobState", repeated, tag = "240")]
+    pub states: ::prost::alloc::vec::Vec<i32>,
+    /// Only jobs of the user with this name or, in digits, uid.
+    #[prost(string, tag = "241")]
+    pub user: ::prost::alloc::string::String,
+    /// Only jobs whose name matches this pattern, in which `*` stands for any characters and `?` for one.
+    #[prost(string, tag = "242")]
+    pub name: ::prost::alloc::string::String,
+    /// Only jobs that existed in this time: submitted before `until_ms`, and not ended before `since_ms`. Milliseconds since the epoch; 0:
+    /// no bound.
+    #[prost(uint64, tag = "243")]
+    pub since_ms: u64,
+    #[prost(uint64, tag = "244")]
+    pub until_ms: u64,
+    /// Only jobs that have all these labels.
+    #[prost(message, repeated, tag = "245")]
+    pub labels: ::prost::alloc::vec::Vec<LabelWish>,
+    /// Only the newest jobs of those that match; 0: all.
+    #[prost(uint32, tag = "246")]
+    pub limit: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LabelWish {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// Absent: any.
+    #[prost(string, optional, tag = "2")]
+    pub value: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListJobsReply {
@@ -1968,6 +2078,9 @@ pub struct Done {
     /// fences\[i\] is the number of the last fence that nodes\[i\] entered.
     #[prost(uint64, repeated, tag = "4")]
     pub fences: ::prost::alloc::vec::Vec<u64>,
+    /// usage\[i\] is what the ranks on nodes\[i\] have used.
+    #[prost(message, repeated, tag = "240")]
+    pub usage: ::prost::alloc::vec::Vec<Usage>,
 }
 /// The head knows the end of every rank: the receiver forgets the job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -282,6 +282,25 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
+        /// Lets a job start that was submitted with `hold`.
+        pub async fn unhold(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::JobSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/Unhold");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Unhold"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
         pub async fn list_waits(
             &mut self,
@@ -707,6 +726,11 @@ pub mod dvm_server {
         async fn cancel(
             &self,
             request: tonic::Request<crate::v1::CancelRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status>;
+        /// Lets a job start that was submitted with `hold`.
+        async fn unhold(
+            &self,
+            request: tonic::Request<crate::v1::JobSelector>,
         ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status>;
         /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
         async fn list_waits(
@@ -1311,6 +1335,49 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CancelSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/Unhold" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnholdSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::JobSelector>
+                    for UnholdSvc<T> {
+                        type Response = crate::v1::JobInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::JobSelector>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::unhold(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnholdSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

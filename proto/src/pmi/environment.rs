@@ -33,7 +33,7 @@ pub const PREFIXES: [&str; 11] = [
 pub const OF_USERS: [&str; 5] = ["PMIX_DEBUG", "PMIX_INSTALL_PREFIX", "PMIX_MCA_", "PMIX_PREFIX", "PMIX_VERBOSE"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 52] = [
+pub const NAMES: [&str; 53] = [
     "I_MPI_HYDRA_UUID",
     "I_MPI_PIN_INFO",
     "I_MPI_PIN_MAPPING",
@@ -76,6 +76,7 @@ pub const NAMES: [&str; 52] = [
     "RSD_GPUS",
     "RSD_GROUP",
     "RSD_JOB",
+    "RSD_JOB_NAME",
     "RSD_LISTEN_FD",
     "RSD_LOCAL_RANK",
     "RSD_LOCAL_SIZE",

@@ -217,6 +217,11 @@ impl<'a> Given<'a> {
             Does::StdinOrPreload => set(&mut job.stdin, self.text()?.to_owned(), typed),
             Does::ExitCodes => on(&mut job.exit_codes),
             Does::Timeout => set(&mut job.timeout, values::timeout(self.text()?, typed)?, typed),
+            Does::JobName => set(&mut job.name, values::job_name(self.text()?, typed)?, typed),
+            Does::JobLabel => {
+                job.labels.push(values::job_label(self.text()?, typed)?);
+                Ok(())
+            }
             Does::Universe => set(&mut job.universe, values::universe(self.text()?, typed)?, typed),
             Does::ConfigFile => Err(format!("{typed}: it cannot be used here")),
             Does::ShowPlan => on(&mut job.show_plan),

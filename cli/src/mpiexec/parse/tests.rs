@@ -238,6 +238,15 @@ fn options_without_a_meaning_are_named_once() {
 }
 
 #[test]
+fn a_job_has_a_name_and_labels() {
+    let job = job("-name train --job-label a=1 -job-label b=2");
+    let labels: Vec<(&str, &str)> = job.labels.iter().map(|it| (it.key.as_str(), it.value.as_str())).collect();
+    assert_eq!((job.name.as_deref(), &labels[..]), (Some("train"), &[("a", "1"), ("b", "2")][..]));
+    assert!(parsed("-name 7 ./a").unwrap_err().contains("-name: invalid job name `7`"));
+    assert!(parsed("-job-label x ./a").unwrap_err().contains("write KEY=VALUE"));
+}
+
+#[test]
 fn what_is_only_shown_needs_no_program() {
     for (line, shown) in [
         ("--version", Show::Version),
@@ -262,7 +271,13 @@ fn every_row_does_what_it_says() {
         own.dedup();
         assert!(!own.is_empty());
         for name in &own {
-            let known = [(Does::Priority, "2"), (Does::Output, "tag"), (Does::ConfigFile, "cfg")];
+            let known = [
+                (Does::Priority, "2"),
+                (Does::Output, "tag"),
+                (Does::ConfigFile, "cfg"),
+                (Does::JobName, "x"),
+                (Does::JobLabel, "a=b"),
+            ];
             let value = known.iter().find(|(does, _)| *does == row.does).map_or("4", |(_, value)| value);
             let values = match row.takes {
                 Takes::Nothing => String::new(),

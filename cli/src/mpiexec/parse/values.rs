@@ -4,7 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use rsd_proto::called;
+use rsd_proto::v1::Label;
+
 use super::{Output, Universe};
+use crate::options::launch;
 
 /// Sets a value that may be given once, or again with the same value.
 pub(super) fn set<T: PartialEq>(place: &mut Option<T>, value: T, typed: &str) -> Result<(), String> {
@@ -70,6 +74,14 @@ pub(super) fn nice(text: &str, typed: &str) -> Result<i32, String> {
         "4" => Ok(-10),
         _ => Err(format!("{typed} {text}: write 0 (idle), 1 (below normal), 2 (normal), 3 (above normal) or 4 (high)")),
     }
+}
+
+pub(super) fn job_name(text: &str, typed: &str) -> Result<String, String> {
+    called::check_name(text).map(|()| text.to_owned()).map_err(|why| format!("{typed}: {why}"))
+}
+
+pub(super) fn job_label(text: &str, typed: &str) -> Result<Label, String> {
+    launch::job_label(text).map_err(|why| format!("{typed}: {why}"))
 }
 
 /// Seconds; 0 and -1 mean no limit. A unit may follow.

@@ -165,10 +165,8 @@ pub(super) const ROWS: &[Row] = &[
         &["-configfile", "--configfile", "-app", "--app", "--multi-prog"],
         Write("the programs one after the other, joined by ` : `"),
     ),
-    (
-        &["-p", "--partition", "-A", "--account", "-q", "--qos", "-J", "--job-name"],
-        Leave("rsd has no partitions, accounts or job names"),
-    ),
+    (&["-p", "--partition", "-A", "--account", "-q", "--qos"], Leave("rsd has no partitions or accounts")),
+    (&["-J", "--job-name"], Same(&["--name", "{}"])),
     (&["-mca", "--mca", "--gmca", "--prtemca", "--omca", "--pmixmca"], Write("-x OMPI_MCA_name=value")),
     (&["--personality"], Write("--compat openmpi5, --compat hydra, or nothing")),
     (&["--allow-run-as-root"], Same(&[])),

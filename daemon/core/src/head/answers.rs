@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, down, kept, kv_scope};
 
-use super::job::Job;
 use super::life::Life;
 use super::values::Of;
 use super::{Due, Head, Stopping, offers};
@@ -42,9 +41,10 @@ impl Head {
                 out.answer(req, answer);
             }
             Call::Stdin { job, at, data, eof } => self.on_stdin_chunk(req, caller, job, (at, data, eof), out),
-            Call::ListJobs { all } => {
-                out.answer(req, Answer::Jobs(self.infos(caller, all)));
-            }
+            Call::ListJobs(wanted) => match self.list_jobs(caller, &wanted) {
+                Ok(jobs) => out.answer(req, Answer::Jobs(jobs)),
+                Err(refused) => out.refuse(req, refused),
+            },
             Call::ListNames => {
                 out.answer(req, Answer::Names(self.names.list(|realm| !self.serves_all || caller.may_use(realm))))
             }
@@ -55,6 +55,10 @@ impl Head {
             }
             Call::ListNodes { load } => self.list_nodes(now, req, load, out),
             Call::GetJob(job) => self.with_job(req, caller, job, out, |_, _, _| Ok(())),
+            Call::FindJob(name) => match self.find_named(caller, &name) {
+                Ok(job) => self.with_job(req, caller, job, out, |_, _, _| Ok(())),
+                Err(refused) => out.refuse(req, refused),
+            },
             Call::Signal { job, rank, signal } => {
                 self.with_job(req, caller, job, out, |head, job, out| head.signal(job, rank, signal, out));
             }
@@ -62,6 +66,7 @@ impl Head {
                 head.cancel(now, job, grace_ms, "cancelled", out);
                 Ok(())
             }),
+            Call::Unhold(job) => self.with_job(req, caller, job, out, |head, job, _| head.release(job)),
             Call::ClientGone(job) => self.with_job(req, caller, job, out, |head, job, out| {
                 head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())
@@ -71,15 +76,6 @@ impl Head {
                 Ok(())
             }),
             Call::Status | Call::Pmi { .. } => {} // answered by the daemon and its node
-        }
-    }
-
-    /// Returns the jobs that a caller may see; `all`: with those that have ended.
-    fn infos(&self, caller: Caller, all: bool) -> Vec<wire::JobInfo> {
-        let seen = |job: &&Job| self.may_see(caller, job.id);
-        match all {
-            true => self.jobs.all().filter(seen).map(Job::info).collect(),
-            false => self.jobs.alive().filter(seen).map(Job::info).collect(),
         }
     }
 

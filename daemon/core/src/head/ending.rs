@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, rank_exit};
+use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, job_event, kept, rank_exit};
 
 use super::job::Job;
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
 use super::{Due, Head};
 use crate::between::{Loss, Order, Outputs};
-use crate::contract::Effect;
 use crate::{JobId, NodeId, Now, sentences};
 
 /// How long a job's nodes have after its last KILL to report that its ranks have ended.
@@ -101,7 +100,8 @@ impl Head {
                 let (nodes, why) = (job.map.nodes().to_vec(), sentences::kill_unconfirmed());
                 out.send_message(Order::GiveUp { job: id, nodes, why, loss: Loss::Ends });
             }
-            Life::Queued(_) | Life::Ended(_) => {}
+            Life::Queued(_) => self.on_waited_enough(now, id, out),
+            Life::Ended(_) => {}
         }
     }
 
@@ -144,8 +144,16 @@ impl Head {
     // --- ends ---
 
     /// Handles that all nodes have reported the exits of their ranks.
-    pub(super) fn on_over(&mut self, now: Now, id: JobId, exits: &[RankExit], out: &mut Outputs<Order>) {
+    pub(super) fn on_over(
+        &mut self,
+        now: Now,
+        id: JobId,
+        exits: &[RankExit],
+        usage: &[(NodeId, Usage)],
+        out: &mut Outputs<Order>,
+    ) {
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.has_ranks()) {
+            job.take_usage(usage);
             for exit in exits {
                 job.take_exit(now, exit, |_| false);
             }
@@ -195,14 +203,8 @@ impl Head {
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_stdin(id, out);
         self.jobs.retire(id);
+        self.forget_old(now, self.owner_uid(id), out);
         self.end_in_family(now, id, out);
-        let jobs_kept = self.tuning.jobs_kept;
-        for old in self.jobs.excess(id, jobs_kept) {
-            self.end_is_written(old, out);
-            self.jobs.forget(old);
-            self.keep(kept::What::JobGone(old));
-            out.push(Effect::DropLog(old));
-        }
     }
 
     /// Ends a family's root after the last other job of the family has ended.
@@ -217,6 +219,7 @@ impl Head {
     pub(super) fn fail_unplaced(&mut self, now: Now, id: JobId, why: String, out: &mut Outputs<Order>) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.fail_unplaced(why);
+            self.timers.cancel(&Due::Job(id));
             self.conclude(now, id, out);
         }
     }

@@ -10,10 +10,12 @@ use prost::Message;
 use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
+use super::called::Called;
 use super::ends::Ends;
 use super::life::{Active, Event, Held, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
+use super::used::Used;
 use crate::between::Loss;
 use crate::calls::exit;
 use crate::outbox::Inbox;
@@ -39,6 +41,7 @@ pub(super) struct Job {
     /// The bytes of its specification, which the head keeps until it has ended.
     pub(super) spec_bytes: u64,
     command: String,
+    pub(super) called: Called,
     pub(super) namespace: String,
     submitted_ms: u64,
     started_ms: u64,
@@ -58,6 +61,7 @@ pub(super) struct Job {
     /// The notices of steps, by node.
     noticed: BTreeSet<(NodeId, String)>,
     pub(super) ends: Ends,
+    pub(super) used: Used,
     exit_code: u32,
     pub(super) stdin: StdinFeed,
     /// Whether the job is an epoch of a group.
@@ -111,6 +115,7 @@ impl Job {
             command: command_line(&pending.spec),
             token: pending.spec.token.clone(),
             awaits_owner: pending.spec.attached.then(|| Duration::from_millis(pending.spec.reconnect_ms)),
+            called: Called::of(&pending.spec),
             life: Life::Queued(Box::new(pending)),
             namespace,
             submitted_ms: now.unix_ms,
@@ -126,6 +131,7 @@ impl Job {
             binding_runs: Vec::new(),
             noticed: BTreeSet::new(),
             ends: Ends::default(),
+            used: Used::default(),
             exit_code: 0,
             stdin: StdinFeed::default(),
             joined: false,
@@ -225,6 +231,16 @@ impl Job {
         }
     }
 
+    /// Returns when it was submitted and when it has ended, in milliseconds since the epoch.
+    pub(super) fn lifetime(&self) -> (u64, Option<u64>) {
+        (self.submitted_ms, self.is_over().then_some(self.ended_ms))
+    }
+
+    /// Returns when it has ended; 0 if it has not.
+    pub(super) fn ended_at(&self) -> u64 {
+        self.ended_ms
+    }
+
     // --- its events ---
 
     pub(super) fn submitted(&self) -> job_event::Body {
@@ -299,6 +315,23 @@ impl Job {
     /// Takes in the exit of a rank; `is_away` returns whether a node is unreachable. Returns true if the exit is new.
     pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
         self.ends.take(now.mono.as_micros() as i128, exit, self.map.nodes(), is_away)
+    }
+
+    /// Takes in what the nodes have reported, when the job's ranks have ended and their streams are still known.
+    pub(super) fn take_usage(&mut self, reports: &[(NodeId, wire::Usage)]) {
+        let output_bytes = self.output_bytes();
+        self.used = match self.joined {
+            true => Used::of_members(output_bytes),
+            false => Used::new(&self.map, reports, output_bytes),
+        };
+    }
+
+    /// Returns how much output of its ranks the head has received.
+    pub(super) fn output_bytes(&self) -> u64 {
+        match self.life.active() {
+            Some(active) => active.output.values().map(Inbox::received).sum(),
+            None => self.used.output_bytes,
+        }
     }
 
     /// Returns the first failure, which may be that of a job that this job spawned.
@@ -402,6 +435,11 @@ impl Job {
             owner: self.owner.clone(),
             token: self.token.clone(),
             lost_bytes: self.lost_bytes,
+            name: self.called.name.clone(),
+            labels: self.called.labels.clone(),
+            submitter: self.called.submitter.clone(),
+            usage: self.used.in_total(&self.map),
+            output_bytes: self.output_bytes(),
             ..Default::default()
         }
     }
@@ -425,7 +463,12 @@ impl Job {
     pub(super) fn info_in_full(&self) -> JobInfo {
         match &self.past {
             Some(past) => JobInfo::clone(past),
-            None => JobInfo { bindings: self.bindings.clone(), binding_runs: self.binding_runs.clone(), ..self.info() },
+            None => JobInfo {
+                bindings: self.bindings.clone(),
+                binding_runs: self.binding_runs.clone(),
+                usage: self.used.in_full(&self.map),
+                ..self.info()
+            },
         }
     }
 

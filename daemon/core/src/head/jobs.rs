@@ -35,6 +35,8 @@ struct OfUser {
     spec_bytes: u64,
     /// The ended jobs, oldest first.
     ended: VecDeque<JobId>,
+    /// The bytes of their output.
+    ended_bytes: u64,
 }
 
 impl Jobs {
@@ -60,6 +62,7 @@ impl Jobs {
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
         of_user.all.insert(job.id);
         of_user.ended.push_back(job.id);
+        of_user.ended_bytes = of_user.ended_bytes.saturating_add(job.output_bytes());
         self.all.insert(job.id, job);
     }
 
@@ -104,6 +107,11 @@ impl Jobs {
     /// Returns how many jobs of this user have not ended, and the bytes of their specifications.
     pub(super) fn alive_of(&self, uid: u32) -> (usize, u64) {
         self.of_user.get(&uid).map_or((0, 0), |of_user| (of_user.alive, of_user.spec_bytes))
+    }
+
+    /// Returns the users who have jobs.
+    pub(super) fn users(&self) -> Vec<u32> {
+        self.of_user.keys().copied().collect()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Job> {
@@ -157,7 +165,7 @@ impl Jobs {
         self.families.contains_key(&root)
     }
 
-    /// Records that a job has ended.
+    /// Records that a job has ended: from now on it is only remembered.
     pub(super) fn retire(&mut self, id: JobId) {
         let was_alive = self.alive.remove(&id);
         let root = self.all.get(&id).and_then(|job| job.spawned.as_ref()).map(|spawned| spawned.root);
@@ -169,38 +177,46 @@ impl Jobs {
                 self.families.remove(&root);
             }
         }
-        let (uid, bytes) = self.all.get(&id).map_or((0, 0), |job| (job.owner_uid(), job.spec_bytes));
+        let of_job = |job: &Job| (job.owner_uid(), job.spec_bytes, job.output_bytes());
+        let (uid, bytes, output_bytes) = self.all.get(&id).map_or((0, 0, 0), of_job);
         let of_user = self.of_user.entry(uid).or_default();
         if was_alive {
             of_user.alive -= 1;
             of_user.spec_bytes -= bytes;
         }
         of_user.ended.push_back(id);
+        of_user.ended_bytes = of_user.ended_bytes.saturating_add(output_bytes);
     }
 
-    /// Returns the oldest ended jobs of this job's user that are beyond the last `keep`.
-    pub(super) fn excess(&self, id: JobId, keep: usize) -> Vec<JobId> {
-        let uid = self.all.get(&id).map_or(0, Job::owner_uid);
-        let Some(of_user) = self.of_user.get(&uid) else { return Vec::new() };
-        let excess = of_user.ended.len().saturating_sub(keep);
-        of_user.ended.iter().take(excess).copied().collect()
+    /// Returns how many ended jobs of a user are remembered, and the bytes of their output.
+    pub(super) fn ended_of(&self, uid: u32) -> (usize, u64) {
+        self.of_user.get(&uid).map_or((0, 0), |of_user| (of_user.ended.len(), of_user.ended_bytes))
     }
 
-    /// Forgets a job that has ended.
-    pub(super) fn forget(&mut self, id: JobId) {
-        let Some(job) = self.all.remove(&id) else { return };
-        let uid = job.owner_uid();
-        self.by_token.remove(&(uid, job.token));
-        let name = (uid, job.namespace);
-        if self.self_named.get(&name) == Some(&id) {
-            self.self_named.remove(&name);
-        }
-        let Some(of_user) = self.of_user.get_mut(&uid) else { return };
-        of_user.ended.retain(|ended| *ended != id);
-        of_user.all.remove(&id);
+    /// Returns the job of a user that ended first.
+    pub(super) fn oldest_ended(&self, uid: u32) -> Option<&Job> {
+        self.all.get(self.of_user.get(&uid)?.ended.front()?)
+    }
+
+    /// Forgets the job of a user that ended first, and returns its number.
+    pub(super) fn forget_oldest(&mut self, uid: u32) -> Option<JobId> {
+        let of_user = self.of_user.get_mut(&uid)?;
+        let old = of_user.ended.pop_front()?;
+        of_user.all.remove(&old);
+        let job = self.all.remove(&old);
+        let bytes = job.as_ref().map_or(0, Job::output_bytes);
+        of_user.ended_bytes = of_user.ended_bytes.saturating_sub(bytes);
         if of_user.all.is_empty() {
             self.of_user.remove(&uid);
         }
+        if let Some(job) = job {
+            self.by_token.remove(&(uid, job.token));
+            let name = (uid, job.namespace);
+            if self.self_named.get(&name) == Some(&old) {
+                self.self_named.remove(&name);
+            }
+        }
+        Some(old)
     }
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {

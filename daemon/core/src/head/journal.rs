@@ -261,6 +261,9 @@ impl Head {
         for token in past.tokens.into_values() {
             self.restore_token(now, token);
         }
+        for uid in self.jobs.users() {
+            self.forget_old(now, uid, out);
+        }
         self.queue.try_again = true;
     }
 
@@ -309,22 +312,19 @@ impl Head {
         if let Some(held) = job.held() {
             self.ledger.restore(id, &job.map, held);
         }
-        let queued = match job.life() {
-            Life::Queued(pending) => Some(pending.spec.oversubscribe),
-            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => None,
-        };
+        let is_queued = matches!(job.life(), Life::Queued(_));
         if let Some(patience) = job.awaits_owner {
             self.timers.set(Due::Owner(id), now.mono + patience);
         }
         self.jobs.insert(job);
-        match (queued, launch) {
-            (Some(may_pass), _) => self.queue.push(id, may_pass),
-            (None, Some(launch)) => {
+        match (is_queued, launch) {
+            (true, _) => self.begin_waiting(now, id),
+            (false, Some(launch)) => {
                 self.has_started(id);
                 // A step of this node that is not running was never started.
                 out.order(down::Body::Launch(launch));
             }
-            (None, None) => {
+            (false, None) => {
                 let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
                 self.timers.put(Due::Job(id), deadline);
             }

@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
 use super::queue::waiting;
-use super::{Due, Head, offers, stdin};
+use super::{Due, Head, called, holding, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
@@ -46,12 +46,13 @@ impl Head {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
         }
+        called::check(&spec)?;
         self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let mut wanted = plan::request(&spec).map_err(never)?;
         let may_pass = spec.oversubscribe;
-        let may_start = may_pass || self.queue.is_empty();
+        let may_start = !spec.hold && (may_pass || self.queue.is_empty());
         let mut offered = offers::place(&self.nodes, &self.ledger, &wanted);
         let mut fewer = None;
         if offered.is_err()
@@ -62,7 +63,9 @@ impl Head {
         }
         let (placement, reason) = match offered {
             Ok(placement) if may_start => (Some(placement), String::new()),
+            Ok(_) if spec.hold => (None, holding::HELD.to_owned()),
             Ok(_) => (None, "earlier jobs are waiting".to_owned()),
+            Err(refusal) if refusal.fits_when_idle() && spec.hold => (None, holding::HELD.to_owned()),
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
             Err(_) if !self.returning.is_empty() => (None, self.awaits_nodes()),
             Err(refusal) => return Err(never(refusal)),
@@ -80,7 +83,7 @@ impl Head {
         match placement {
             Some(placement) => self.start_job(now, id, placement, out),
             None => {
-                self.queue.push(id, may_pass);
+                self.begin_waiting(now, id);
                 self.keep_job(id);
                 out.log(now, id, job_event::Body::Queued(job_event::Queued { reason }));
             }

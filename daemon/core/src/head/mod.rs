@@ -1,8 +1,9 @@
 //! The head's part of a daemon: it owns the jobs. It knows the nodes, places jobs, keeps the queue and decides how jobs end.
 //!
-//! - [`life`]: a job's states, as one table. [`job`], [`ends`]: a job, and the exits of its ranks. [`jobs`]: all jobs.
+//! - [`life`]: a job's states, as one table. [`job`], [`ends`], [`used`]: a job, the exits of its ranks, and what they have used.
+//!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
-//!   placement.
+//!   placement; [`holding`]: at the wish of their users.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`output`]: the output of ranks, on its way to the logs. [`written`]: what waits until it is there.
@@ -12,6 +13,7 @@
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
+//! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
 //! - [`journal`]: what outlives the head.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -19,12 +21,15 @@
 
 mod answers;
 mod blocked;
+mod called;
 mod ending;
 mod ends;
 mod events;
 mod family;
 mod fetches;
 mod groups;
+mod history;
+mod holding;
 mod job;
 mod jobs;
 mod journal;
@@ -32,6 +37,7 @@ mod knocks;
 mod launching;
 mod ledger;
 mod life;
+mod listing;
 mod lobby;
 mod maintenance;
 mod marks;
@@ -50,6 +56,7 @@ mod requests;
 mod spawned;
 mod stdin;
 mod tokens;
+mod used;
 mod values;
 mod waits;
 mod watched;
@@ -124,6 +131,8 @@ pub(crate) struct Head {
     /// The nodes that an earlier head knew, and that have not connected to this one.
     returning: BTreeSet<NodeId>,
     timers: Timers<Due>,
+    /// When a job of a user, by uid, is too old to be remembered. This wakes no head that is idle.
+    ages: Timers<u32>,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
@@ -185,6 +194,7 @@ impl Head {
             unwritten: Unwritten::default(),
             returning: BTreeSet::new(),
             timers: Timers::default(),
+            ages: Timers::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
         }
@@ -199,7 +209,7 @@ impl Head {
             }
             Report::Withdrawn { link } => self.on_withdrawn(link),
             Report::Stuck { job, rank, fence } => self.on_stuck(now, job, rank, fence, out),
-            Report::Over { job, exits } => self.on_over(now, job, &exits, out),
+            Report::Over { job, exits, usage } => self.on_over(now, job, &exits, &usage, out),
             Report::GivenUp { job, nodes, why } => self.on_given_up(now, job, &nodes, &why, out),
         }
     }
@@ -256,6 +266,7 @@ impl Head {
                 }
             }
         }
+        self.settle_history(now, out);
         self.settle_lobby(now, out);
         let (jobs, mut answers) = (&self.jobs, Vec::new());
         self.values.settle(now.mono, |id| jobs.get(id).map_or(0, |job| job.map.size()), &mut answers);

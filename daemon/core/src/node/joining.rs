@@ -371,7 +371,7 @@ impl Node {
         let exits = sentences::lost_ranks(relay.map.ranks_on(node), node, &why);
         let first = exits.first().cloned();
         relay.step_lost = first.clone();
-        relay.done(wire::Done { job, nodes: vec![node], exits, fences: vec![0] });
+        relay.done(wire::Done { job, nodes: vec![node], exits, fences: vec![0], usage: Vec::new() });
         if first.is_some() {
             self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: first }), out);
         }

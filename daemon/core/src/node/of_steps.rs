@@ -70,7 +70,7 @@ mod tests {
         for (node, may) in [(3, true), (4, false)] {
             let failed = RankFailed { job: 7, exit: Some(exit(node)) };
             assert_eq!(may_send(3, 7, &up::Body::RankFailed(failed)), may);
-            let done = Done { job: 7, nodes: vec![3], exits: vec![exit(node)], fences: vec![0] };
+            let done = Done { job: 7, nodes: vec![3], exits: vec![exit(node)], fences: vec![0], usage: Vec::new() };
             assert_eq!(may_send(3, 7, &up::Body::Done(done)), may);
             assert_eq!(may_send(3, 7, &up::Body::Output(Output { job: 7, node, ..Output::default() })), may);
             assert_eq!(may_send(3, 7, &up::Body::NameCall(NameCall { job: 7, node, ..NameCall::default() })), may);

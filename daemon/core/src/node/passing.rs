@@ -253,7 +253,7 @@ impl Node {
                 Ripe::FenceDown(fence) => self.to_job(job, down::Body::FenceDown(fence), out),
                 Ripe::TooLarge { fence, bytes } => self.refuse_fence(job, fence, bytes, out),
                 Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),
-                Ripe::Over(exits) => out.send_message(Report::Over { job, exits }),
+                Ripe::Over { exits, usage } => out.send_message(Report::Over { job, exits, usage }),
             }
         }
     }

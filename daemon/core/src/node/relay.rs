@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit};
+use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit, Usage};
 
 use super::gathered::Gathered;
 use super::locations::{Locations, Outgoing};
@@ -79,6 +79,8 @@ struct Ended {
     fence: u64,
     /// The exits of the ranks that failed.
     exits: Vec<RankExit>,
+    /// What its ranks have used.
+    usage: Usage,
 }
 
 /// A message that can be sent now.
@@ -101,7 +103,7 @@ pub(super) enum Ripe {
     /// To the parent.
     Done(Done),
     /// To the head, at the root only: all nodes have ended.
-    Over(Vec<RankExit>),
+    Over { exits: Vec<RankExit>, usage: Vec<(NodeId, Usage)> },
     /// To the head, at the root only: the node of `rank` has ended while the others wait in a fence.
     Stuck { rank: u32, fence: u64 },
 }
@@ -215,9 +217,10 @@ impl Relay {
 
     pub(super) fn done(&mut self, done: Done) {
         let fences = done.fences.into_iter().chain(std::iter::repeat(0));
-        for (node, fence) in done.nodes.into_iter().zip(fences) {
+        let usage = done.usage.into_iter().chain(std::iter::repeat(Usage::default()));
+        for ((node, fence), usage) in done.nodes.into_iter().zip(fences).zip(usage) {
             let exits = done.exits.iter().filter(|exit| exit.node == node).cloned();
-            self.done.entry(node).or_insert_with(|| Ended { fence, exits: exits.collect() });
+            self.done.entry(node).or_insert_with(|| Ended { fence, exits: exits.collect(), usage });
         }
     }
 
@@ -248,13 +251,15 @@ impl Relay {
         if self.is_root {
             let over = !self.was_over && self.all_have_ended();
             self.was_over |= over;
-            return over.then(|| Ripe::Over(self.exits()));
+            let usage = || self.done.iter().map(|(node, ended)| (*node, ended.usage)).collect();
+            return over.then(|| Ripe::Over { exits: self.exits(), usage: usage() });
         }
         if self.sent_done < self.done.len() && self.all_here_have_spoken(0) {
             self.sent_done = self.done.len();
             let nodes = self.done.keys().copied().collect();
             let fences = self.done.values().map(|ended| ended.fence).collect();
-            return Some(Ripe::Done(Done { job: self.job, nodes, exits: self.exits(), fences }));
+            let usage = self.done.values().map(|ended| ended.usage).collect();
+            return Some(Ripe::Done(Done { job: self.job, nodes, exits: self.exits(), fences, usage }));
         }
         None
     }

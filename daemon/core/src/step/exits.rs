@@ -430,7 +430,8 @@ impl Step {
         if self.ending.done.is_none() && self.outbox.is_drained() {
             let exits = self.ranks.iter().filter_map(|rank| rank.verdict.report.clone()).collect();
             let fence = self.fence.sent.last().map_or(0, |sent| sent.epoch);
-            let done = wire::Done { job: self.job, nodes: vec![self.node], exits, fences: vec![fence] };
+            let (nodes, usage) = (vec![self.node], vec![self.usage()]);
+            let done = wire::Done { job: self.job, nodes, exits, fences: vec![fence], usage };
             self.send(up::Body::Done(done.clone()), out);
             self.ending.done = Some(done);
         }

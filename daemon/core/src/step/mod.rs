@@ -5,7 +5,7 @@
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! PMIx, which Open MPI speaks (`pmix`), the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
-//! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
+//! (`exits`), and what they have `used`. Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
 //! daemon above may fail and restart.
 
@@ -38,6 +38,7 @@ mod service;
 mod start;
 mod streams;
 mod together;
+mod used;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -129,6 +130,8 @@ pub enum Input {
     Mapped(Mapped),
     /// What a program of the job would load, for [`Effect::FindLinks`].
     Links(usize, Links),
+    /// What an ended process has used: a rank, before its [`Input::Exited`], or a process that a rank has left.
+    Used(Option<Local>, wire::Usage),
     /// A rank's process ended.
     Exited(Local, Status),
     /// The processes that the ranks left running have ended.
@@ -230,6 +233,7 @@ pub struct Step {
     stdin: Inbox,
     stdin_acked: u64,
     ending: Ending,
+    used: wire::Usage,
     /// The ranks that run unbound, and why; reported when all have started.
     unbound: Vec<(Local, String)>,
     /// The address at which ranks listen for ranks of other nodes; empty if unknown.
@@ -338,6 +342,7 @@ impl Step {
             stdin: Inbox::default(),
             stdin_acked: 0,
             ending: Ending::default(),
+            used: wire::Usage::default(),
             unbound: Vec::new(),
             notices: notice.into_iter().collect(),
             address,
@@ -374,6 +379,7 @@ impl Step {
             Input::StdinClosed(local) => self.on_stdin_closed(local, out),
             Input::Mapped(mapped) => self.on_mapped(now, &mapped, out),
             Input::Links(app, links) => self.on_links(now, app, &links, out),
+            Input::Used(local, used) => self.on_used(local, used),
             Input::Exited(local, status) => self.on_exited(now, local, status, out),
             Input::Swept => self.ending.swept = true,
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),

@@ -160,6 +160,7 @@ impl Step {
             let mut env: Vec<String> =
                 place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
+            env.extend(self.job_name().map(|name| format!("RSD_JOB_NAME={name}")));
             env.extend((!self.launch.dial_out.is_empty()).then(|| format!("{}=1", listening::DIAL_OUT)));
             env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
             if let Some(server) = self.pmix_server() {
@@ -176,6 +177,11 @@ impl Step {
         for (local, why) in failed {
             self.on_start_failed(now, local, why, out);
         }
+    }
+
+    /// Returns the name that the user has given the job, if any.
+    fn job_name(&self) -> Option<&str> {
+        self.launch.spec.as_ref().map(|spec| spec.name.as_str()).filter(|name| !name.is_empty())
     }
 
     /// Returns the variables that make libraries use this process manager, unless the user has set them.

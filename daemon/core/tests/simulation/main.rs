@@ -11,6 +11,7 @@
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
 //!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
+//!   [`usage`]: what ranks have used.
 
 mod alone;
 mod between_jobs;
@@ -34,6 +35,7 @@ mod rng;
 mod steps;
 mod survivors;
 mod tree;
+mod usage;
 mod users;
 mod values;
 mod waits;

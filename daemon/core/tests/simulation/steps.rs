@@ -15,6 +15,7 @@ use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
 
 use crate::dialects::Dialect;
 use crate::ranks::{Act, Op, Rank, port};
+use crate::usage;
 use crate::world::{Event, Lower, MachineId, Pid, Way, World};
 
 pub(crate) use rsd_core::step::Local;
@@ -502,6 +503,7 @@ impl World {
                     self.send_from_rank(pid, step, local, STDIN, Input::StdinClosed(local));
                 }
                 let delay = self.delay();
+                self.after(delay, Event::StepInput(pid, Input::Used(Some(local), usage::of_rank(number))));
                 self.after(delay, Event::StepInput(pid, Input::Exited(local, status)));
             }
         }

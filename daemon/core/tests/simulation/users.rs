@@ -114,6 +114,10 @@ fn downs(effects: &[Effect]) -> impl Iterator<Item = (LinkId, &down::Body)> {
     })
 }
 
+fn listing(all: bool) -> Call {
+    Call::ListJobs(Box::new(wire::ListJobsRequest { all, ..Default::default() }))
+}
+
 fn jobs_of(answer: Answer) -> Vec<JobId> {
     match answer {
         Answer::Jobs(jobs) => jobs.iter().map(|job| job.job).collect(),
@@ -187,7 +191,7 @@ fn users_list_their_own_jobs_and_root_lists_all() {
     let mut head = Head::new();
     let (ann, bob, root) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap(), head.submit(ROOT).unwrap());
     for all in [false, true] {
-        let mut list = |caller| jobs_of(head.ask(caller, Call::ListJobs { all }).0);
+        let mut list = |caller| jobs_of(head.ask(caller, listing(all)).0);
         assert_eq!((list(ANN), list(BOB), list(ROOT)), (vec![ann], vec![bob], vec![ann, bob, root]));
     }
     let Answer::Job(info) = head.ask(ROOT, Call::GetJob(ann)).0 else { panic!("root sees every job") };
@@ -226,7 +230,7 @@ fn the_submissions_of_a_users_jobs_are_limited_together_until_the_jobs_have_ende
     assert!(info.command.len() < 17_000 && info.command.starts_with("program xxx"), "{}", info.command.len());
 
     let (_, link) = head.attach(ANN.uid, job);
-    let done = wire::Done { job, nodes: vec![0], exits: Vec::new(), fences: vec![0] };
+    let done = wire::Done { job, nodes: vec![0], exits: Vec::new(), fences: vec![0], usage: Vec::new() };
     head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Done(done)) } });
     head.submit_program(ANN, large()).expect("the first one has ended");
 }
@@ -314,10 +318,10 @@ fn a_step_cannot_report_the_end_of_another_job() {
     let mut head = Head::new();
     let (ann, bob) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap());
     let (_, link) = head.attach(BOB.uid, bob);
-    let done = wire::Done { job: ann, nodes: vec![0], exits: Vec::new(), fences: vec![0] };
+    let done = wire::Done { job: ann, nodes: vec![0], exits: Vec::new(), fences: vec![0], usage: Vec::new() };
     let effects = head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Done(done)) } });
     assert!(effects.is_empty(), "{effects:?}");
-    assert_eq!(jobs_of(head.ask(ANN, Call::ListJobs { all: false }).0), [ann]);
+    assert_eq!(jobs_of(head.ask(ANN, listing(false)).0), [ann]);
 }
 
 #[test]
@@ -438,7 +442,7 @@ fn groups_are_each_users_own() {
         other => panic!("{other:?}"),
     };
     assert_eq!((list(ANN), list(BOB), list(ROOT)), (vec![1001], vec![1002], vec![1001, 1002]));
-    let mut jobs = |caller| jobs_of(head.ask(caller, Call::ListJobs { all: false }).0).len();
+    let mut jobs = |caller| jobs_of(head.ask(caller, listing(false)).0).len();
     assert_eq!((jobs(ANN), jobs(BOB)), (1, 1), "an epoch is its members' job");
 }
 

@@ -9,10 +9,12 @@ use rsd_proto::v1::{
     kept_spawned,
 };
 
+use super::super::called::Called;
 use super::super::ends::Ends;
 use super::super::life::{Active, Held, Life, Pending, Why};
 use super::super::spawned::{Asked, Birth, Spawned};
 use super::super::stdin::{self, StdinFeed};
+use super::super::used::Used;
 use super::{Job, command_line, spec_bytes};
 use crate::contract::Logged;
 use crate::outbox::Inbox;
@@ -173,6 +175,9 @@ impl Job {
         job.spec_bytes = 0;
         job.end_is_kept = true;
         job.token = info.token.clone();
+        job.called = Called { name: info.name.clone(), labels: info.labels.clone(), submitter: info.submitter.clone() };
+        job.used = Used::restore(&info);
+        job.ended_ms = info.ended_ms;
         job.past = Some(Box::new(info));
         Some(job)
     }
