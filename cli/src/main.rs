@@ -2,6 +2,7 @@
 
 mod completion;
 mod dvm;
+mod events;
 mod exit;
 mod group;
 mod help;
@@ -106,6 +107,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Hold
         | Command::Node(_)
         | Command::Waits { .. }
+        | Command::Events { .. }
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
@@ -171,6 +173,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
+        Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
         Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,

@@ -174,6 +174,7 @@ impl Shell {
         for effect in effects {
             self.perform(effect);
         }
+        self.door.tell_last_event(self.core.last_event());
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -15,6 +15,7 @@ use super::plan::{PlanOptions, in_plan};
 use super::ports::Form;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::words::duration;
+use crate::events::cursor;
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, topics};
 
@@ -145,6 +146,16 @@ pub(crate) enum Command {
         #[arg(value_name = "JOB", value_parser = whole_job)]
         job: Option<Selector>,
     },
+    /// Print what has happened in the DVM: jobs, nodes, groups, tokens
+    #[command(after_help = EVENTS_HELP)]
+    Events {
+        /// Go on with what happens from now on
+        #[arg(short, long)]
+        follow: bool,
+        /// Only what came after the event with this cursor, which --json prints
+        #[arg(long, value_name = "CURSOR", value_parser = cursor)]
+        since: Option<u64>,
+    },
     /// List nodes: slots, cores, load, memory
     Nodes,
     /// Drain, resume, label or remove a node
@@ -202,6 +213,15 @@ Shown are queued jobs, launches and fences in progress, jobs that are being ende
 complete, fences and values of `rsctl kv`, and nodes whose link is cut. The nodes have 1.5 s to answer; a node \
 that does not answer is named. `rsctl run` and `attach` report on stderr what their job waits for once that has \
 lasted 5 s.";
+
+const EVENTS_HELP: &str = "\
+Examples:
+  rsctl events                   what the head has kept
+  rsctl events --follow --json   one object per line, each with its cursor
+  rsctl events --since 19e0c3a2f0400007 --json
+
+The head keeps the latest events, about sixteen thousand, in memory. When the event of a cursor is older than that, \
+the number of missing events is told first. A cursor stays valid when the head is restarted.";
 
 const GROUP_HELP: &str = "\
 Example: another program starts sixteen workers, on any nodes of the DVM:

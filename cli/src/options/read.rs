@@ -91,6 +91,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Name(_)
         | Command::Man { .. }
         | Command::Help { .. }
+        | Command::Events { .. }
         | Command::Ports { .. } => {}
     }
     Ok(cli)

@@ -50,6 +50,8 @@ pub enum Call {
     ListNodes { load: bool },
     /// [`Answer::Waits`], after every node has answered or a deadline has passed; only those of this job and of jobs that it spawned.
     ListWaits(Option<JobId>),
+    /// [`Answer::Events`]: those after number `since`, or all that are kept.
+    Events { since: Option<u64> },
     /// [`Answer::Names`].
     ListNames,
     /// [`Answer::Status`].
@@ -172,6 +174,8 @@ pub enum Answer {
     Nodes(Vec<NodeInfo>),
     /// What waits now.
     Waits(Vec<wire::Wait>),
+    /// What has happened, by number.
+    Events(Box<wire::EventsReply>),
     /// The names that ranks have published, in order.
     Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; the shell adds its own.

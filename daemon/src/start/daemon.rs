@@ -16,6 +16,7 @@ use rsd_core::{Rsd, Uplink};
 use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
+use rsd_proto::services::observe_server::ObserveServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::parts::SENT_BYTES_MAX;
 use rsd_proto::transport::token::Token;
@@ -48,6 +49,7 @@ use crate::serve::callers::Callers;
 use crate::serve::forward::{ForwardService, Turns};
 use crate::serve::head::HeadService;
 use crate::serve::link::{Limits as LinkLimits, LinkService};
+use crate::serve::observe::ObserveService;
 use crate::serve::pmi::PmiService;
 use crate::settings::tuning;
 use crate::shell::{Placed, Shell};
@@ -276,7 +278,17 @@ fn services(
     .max_decoding_message_size(SENT_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
-    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
+    let observe = ObserveService {
+        door: door.clone(),
+        callers,
+        way_up: way_up.clone(),
+        followers: followers.clone(),
+        turns: turns.clone(),
+    };
+    let observe = ObserveServer::new(observe)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi).with(observe);
     match way_up {
         Some(way_up) => {
             let access = ForwardAccess::new(way_up.clone(), callers, turns.clone());

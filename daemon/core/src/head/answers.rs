@@ -45,6 +45,10 @@ impl Head {
             Call::ListJobs { all } => {
                 out.answer(req, Answer::Jobs(self.infos(caller, all)));
             }
+            Call::Events { since } => {
+                let events = self.feed.after(since, |audience| audience.has(caller, self.serves_all));
+                out.answer(req, events.map_or_else(Answer::Refused, |events| Answer::Events(Box::new(events))));
+            }
             Call::ListNames => {
                 out.answer(req, Answer::Names(self.names.list(|realm| !self.serves_all || caller.may_use(realm))))
             }
