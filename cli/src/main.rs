@@ -15,6 +15,7 @@ mod login;
 mod logins;
 mod look;
 mod manual;
+mod metrics;
 mod mpi;
 mod mpiexec;
 mod names;
@@ -108,6 +109,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Node(_)
         | Command::Waits { .. }
         | Command::Events { .. }
+        | Command::Metrics
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
@@ -174,6 +176,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
+        Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
         Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,

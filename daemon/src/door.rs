@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
 use rsd_proto::join;
@@ -30,6 +31,8 @@ pub(crate) enum Event {
         caller: Caller,
         call: Call,
         answer: oneshot::Sender<Answer>,
+        /// When the request was made.
+        at: Instant,
     },
     /// A process requests a place in a group; `client` gets the answers.
     Join {
@@ -81,7 +84,7 @@ impl Door {
     /// Sends a request to the state machine. A daemon that is stopping refuses.
     pub(crate) async fn call(&self, caller: Caller, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
-        self.send(Event::Call { caller, call, answer });
+        self.send(Event::Call { caller, call, answer, at: Instant::now() });
         let gone =
             || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
         reply.await.unwrap_or_else(|_| Answer::Refused(gone()))

@@ -257,6 +257,10 @@ pub(crate) struct StartOptions {
     /// File with the token for --join; - is standard input
     #[arg(long, value_name = "FILE", requires = "join", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Serve metrics for Prometheus over HTTP at this address, such as `127.0.0.1:9817`, or at this port of 127.0.0.1; port 0 takes a
+    /// free port. Without TLS, and only counts: any program that reaches the address may read them
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address)]
+    pub(crate) metrics: Option<String>,
     /// Slots of this node: the number of ranks it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,
@@ -318,6 +322,10 @@ pub(crate) struct LimitsOptions {
     /// The program's arguments, its name first
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) argv: Vec<OsString>,
+}
+
+fn metrics_address(word: &str) -> Result<String, String> {
+    crate::metrics::port::address(word).map(|_| word.to_owned())
 }
 
 fn advertised(word: &str) -> Result<String, InvalidWish> {

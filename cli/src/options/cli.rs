@@ -156,6 +156,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "CURSOR", value_parser = cursor)]
         since: Option<u64>,
     },
+    /// Print the metrics of the daemon in the text format of Prometheus
+    #[command(after_help = METRICS_HELP)]
+    Metrics,
     /// List nodes: slots, cores, load, memory
     Nodes,
     /// Drain, resume, label or remove a node
@@ -222,6 +225,14 @@ Examples:
 
 The head keeps the latest events, about sixteen thousand, in memory. When the event of a cursor is older than that, \
 the number of missing events is told first. A cursor stays valid when the head is restarted.";
+
+const METRICS_HELP: &str = "\
+Examples:
+  rsctl metrics                  of the head: also jobs, nodes and slots of the DVM
+  rsctl --dvm node1 metrics      of one more daemon
+  rsd start --metrics 9817       the same for Prometheus, at http://127.0.0.1:9817/metrics
+
+More: rsctl help watching";
 
 const GROUP_HELP: &str = "\
 Example: another program starts sixteen workers, on any nodes of the DVM:

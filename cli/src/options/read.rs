@@ -92,6 +92,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Man { .. }
         | Command::Help { .. }
         | Command::Events { .. }
+        | Command::Metrics
         | Command::Ports { .. } => {}
     }
     Ok(cli)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, NodeInfo};
 
+use crate::metrics::Family;
 use crate::{JobId, NodeId};
 
 /// The user who makes a request, as the shell has recognised it.
@@ -52,6 +53,8 @@ pub enum Call {
     ListWaits(Option<JobId>),
     /// [`Answer::Events`]: those after number `since`, or all that are kept.
     Events { since: Option<u64> },
+    /// [`Answer::Metrics`].
+    Metrics,
     /// [`Answer::Names`].
     ListNames,
     /// [`Answer::Status`].
@@ -176,6 +179,8 @@ pub enum Answer {
     Waits(Vec<wire::Wait>),
     /// What has happened, by number.
     Events(Box<wire::EventsReply>),
+    /// Metrics of this daemon; those of the head are about the DVM too. The shell adds its own.
+    Metrics(Vec<Family>),
     /// The names that ranks have published, in order.
     Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; the shell adds its own.

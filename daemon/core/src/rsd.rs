@@ -98,6 +98,11 @@ impl Rsd {
                 }
                 from_node.answer(req, Answer::Status(Box::new(status)));
             }
+            (Call::Metrics, head) => {
+                let mut families = self.node.metrics();
+                families.extend(head.iter().flat_map(|head| head.metrics(caller)));
+                from_node.answer(req, Answer::Metrics(families));
+            }
             (Call::Pmi { job, rank, namespace, op }, _) => {
                 self.node.on_pmi_request(req, caller, (job, rank), &namespace, op, from_node);
             }
@@ -120,7 +125,7 @@ impl Rsd {
                 while let Some(output) = from_head.pop() {
                     match output {
                         Output::Effect(effect) => {
-                            self.head.iter_mut().for_each(|head| head.observe(&effect));
+                            self.head.iter_mut().for_each(|head| head.observe(now, &effect));
                             out.push(effect);
                         }
                         Output::Message(order) => self.node.on_order(now, order, &mut from_node),

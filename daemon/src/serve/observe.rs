@@ -1,4 +1,4 @@
-//! The `Observe` service: what happens in the DVM, which the head answers and other daemons forward.
+//! The `Observe` service: what happens in the DVM, which the head answers and other daemons forward; and the metrics of this daemon.
 //!
 //! A client that follows has no queue of its own: when there is a new event, and the client has read what it was sent, its task asks the
 //! state machine for what came after its cursor. A client that is too slow learns how many events it has missed.
@@ -6,7 +6,7 @@
 use rsd_core::rsd::{Answer, Call, Caller};
 use rsd_proto::services::observe_server::Observe;
 use rsd_proto::transport::{Shares, exit, observe_client, refusal};
-use rsd_proto::v1::{EventsReply, EventsRequest};
+use rsd_proto::v1::{EventsReply, EventsRequest, MetricsReply, MetricsRequest};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,6 +16,7 @@ use super::callers::Callers;
 use super::forward::Turns;
 use super::{Events, Reply, status_of, unexpected};
 use crate::door::Door;
+use crate::metrics::Meter;
 use crate::way_up::WayUp;
 
 /// The most replies that wait for a slow client.
@@ -30,6 +31,7 @@ pub(crate) struct ObserveService {
     /// The clients that follow the head's events, and the calls that this daemon forwards.
     pub(crate) followers: Shares,
     pub(crate) turns: Turns,
+    pub(crate) meter: Meter,
 }
 
 impl ObserveService {
@@ -111,5 +113,11 @@ impl Observe for ObserveService {
             service.send(caller, since, follow, last, client).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn get_metrics(&self, request: Request<MetricsRequest>) -> Reply<MetricsReply> {
+        let caller = self.callers.of(&request)?;
+        let text = self.meter.text(caller).await.map_err(status_of)?;
+        Ok(Response::new(MetricsReply { text }))
     }
 }

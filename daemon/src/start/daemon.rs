@@ -35,6 +35,8 @@ use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::failed::Failed;
 use crate::inventory;
+use crate::metrics::Meter;
+use crate::metrics::port::MetricsPort;
 use crate::network;
 use crate::options::StartOptions;
 use crate::presence::{Presence, Sockets};
@@ -163,8 +165,24 @@ pub(super) async fn serve(
     let turns = Turns(Shares::new(settings.users.connections));
     let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
     let machine = inventory.machine.clone();
+    let meter = Meter::new(door.clone(), state_dir, about.started_ms);
+    let metrics_port = match &options.metrics {
+        Some(at) => Some(MetricsPort::open(at).await?),
+        None => None,
+    };
+    let metrics_at = metrics_port.as_ref().and_then(|port| port.address().ok());
+    let observe = ObserveService {
+        door: door.clone(),
+        callers,
+        way_up: way_up.clone(),
+        followers: followers.clone(),
+        turns: turns.clone(),
+        meter: meter.clone(),
+    };
+    metrics_port.map(|port| tokio::spawn(port.serve(meter)));
     let services =
-        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals);
+        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals)
+            .with(observed(observe));
     let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
@@ -191,7 +209,9 @@ pub(super) async fn serve(
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
     let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
-    let more: String = [out_of_reach, join_line(&door, &membership, &at).await].into_iter().flatten().collect();
+    let metrics_line = metrics_at.map(|at| format!("rsd: metrics at: http://{at}/metrics\n"));
+    let join_line = join_line(&door, &membership, &at).await;
+    let more: String = [out_of_reach, metrics_line, join_line].into_iter().flatten().collect();
     let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
         over = &mut work => over.context("the daemon's loop")?,
@@ -278,17 +298,7 @@ fn services(
     .max_decoding_message_size(SENT_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
-    let observe = ObserveService {
-        door: door.clone(),
-        callers,
-        way_up: way_up.clone(),
-        followers: followers.clone(),
-        turns: turns.clone(),
-    };
-    let observe = ObserveServer::new(observe)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi).with(observe);
+    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
     match way_up {
         Some(way_up) => {
             let access = ForwardAccess::new(way_up.clone(), callers, turns.clone());
@@ -306,6 +316,12 @@ fn services(
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
         }
     }
+}
+
+fn observed(observe: ObserveService) -> ObserveServer<ObserveService> {
+    ObserveServer::new(observe)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 /// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a

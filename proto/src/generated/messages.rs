@@ -1589,6 +1589,14 @@ pub struct HeadStarted {
     #[prost(string, tag = "261")]
     pub version: ::prost::alloc::string::String,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricsReply {
+    /// In the text format of Prometheus.
+    #[prost(string, tag = "260")]
+    pub text: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum NodeEvent {

@@ -2196,6 +2196,30 @@ pub mod observe_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Observe", "Events"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Returns the metrics of the daemon that receives the call; those of the head are about the whole DVM too.
+        pub async fn get_metrics(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::MetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::MetricsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/rsd.v1.Observe/GetMetrics",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Observe", "GetMetrics"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2222,6 +2246,14 @@ pub mod observe_server {
             &self,
             request: tonic::Request<crate::v1::EventsRequest>,
         ) -> std::result::Result<tonic::Response<Self::EventsStream>, tonic::Status>;
+        /// Returns the metrics of the daemon that receives the call; those of the head are about the whole DVM too.
+        async fn get_metrics(
+            &self,
+            request: tonic::Request<crate::v1::MetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::MetricsReply>,
+            tonic::Status,
+        >;
     }
     #[derive(Debug)]
     pub struct ObserveServer<T> {
@@ -2341,6 +2373,51 @@ pub mod observe_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Observe/GetMetrics" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetMetricsSvc<T: Observe>(pub Arc<T>);
+                    impl<
+                        T: Observe,
+                    > tonic::server::UnaryService<crate::v1::MetricsRequest>
+                    for GetMetricsSvc<T> {
+                        type Response = crate::v1::MetricsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::MetricsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Observe>::get_metrics(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetMetricsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

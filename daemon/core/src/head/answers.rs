@@ -70,7 +70,7 @@ impl Head {
                 head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())
             }),
-            Call::Status | Call::Pmi { .. } => {} // answered by the daemon and its node
+            Call::Status | Call::Metrics | Call::Pmi { .. } => {} // answered by the daemon and its node
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Feed {
     nodes: BTreeMap<NodeId, bool>,
     /// Nodes with smaller ids joined an earlier head.
     first_node: NodeId,
+    /// How often nodes have changed in each way.
+    node_events: BTreeMap<NodeEvent, u64>,
     /// What was told since the last call of [`Feed::settle`].
     told: Vec<(Audience, What)>,
     /// Whether the state of an earlier head is being restored.
@@ -87,6 +89,7 @@ impl Feed {
             jobs: BTreeMap::new(),
             nodes: BTreeMap::new(),
             first_node: next_node,
+            node_events: BTreeMap::new(),
             told: Vec::new(),
             restores: false,
         };
@@ -104,6 +107,9 @@ impl Feed {
     /// Adds what was told.
     pub(super) fn settle(&mut self, now: Now) {
         for (audience, what) in std::mem::take(&mut self.told) {
+            if let What::Node(change) = &what {
+                *self.node_events.entry(change.change()).or_default() += 1;
+            }
             self.last += 1;
             let event = DvmEvent { number: self.last, at_ms: now.unix_ms, what: Some(what) };
             let bytes = event.encoded_len() + size_of::<Entry>();
@@ -115,6 +121,11 @@ impl Feed {
             self.bytes -= old.bytes;
             self.forgotten = old.event.number;
         }
+    }
+
+    /// Returns how often nodes have changed in a way.
+    pub(super) fn count(&self, event: NodeEvent) -> u64 {
+        self.node_events.get(&event).copied().unwrap_or_default()
     }
 
     /// Returns the number of the last event.
@@ -152,6 +163,10 @@ impl Feed {
     /// Notes that the head restores what an earlier one has left, or no longer: then it logs again how jobs were started.
     pub(super) fn restoring(&mut self, restores: bool) {
         self.restores = restores;
+    }
+
+    pub(super) fn restores(&self) -> bool {
+        self.restores
     }
 
     /// Takes the events of jobs from what is logged.

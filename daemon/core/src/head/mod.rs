@@ -12,7 +12,8 @@
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
-//! - [`kept`]: the state that a head keeps across a restart. [`feed`]: what clients that watch the DVM are told.
+//! - [`kept`]: the state that a head keeps across a restart. [`feed`]: what clients that watch the DVM are told;
+//!   [`tally`]: its metrics.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
 //! the nodes, and searching for a parent with room.
@@ -49,6 +50,7 @@ mod rank_set;
 mod requests;
 mod spawned;
 mod stdin;
+mod tally;
 mod tokens;
 mod values;
 mod waits;
@@ -81,6 +83,7 @@ use probes::Probes;
 use published::Published;
 use questions::Questions;
 use queue::Queue;
+use tally::Tally;
 use tokens::Tokens;
 use values::Values;
 use waits::Waits;
@@ -122,6 +125,7 @@ pub(crate) struct Head {
     slow_logs: BTreeSet<JobId>,
     timers: Timers<Due>,
     feed: Feed,
+    tally: Tally,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
@@ -181,6 +185,7 @@ impl Head {
             slow_logs: BTreeSet::new(),
             timers: Timers::default(),
             feed: Feed::new(now, &start.me, start.memory.next_node),
+            tally: Tally::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
         }
@@ -265,7 +270,8 @@ impl Head {
     }
 
     /// Takes notice of an effect that this head has emitted, for the clients that watch the DVM.
-    pub(crate) fn observe(&mut self, effect: &Effect) {
+    pub(crate) fn observe(&mut self, now: Now, effect: &Effect) {
+        self.tally.observe(now, effect, self.feed.restores());
         let nodes = &self.nodes;
         self.feed.observe(effect, |node| nodes.name(node));
     }
