@@ -303,6 +303,8 @@ pub(crate) struct StatusOptions {
 #[derive(Debug, Args)]
 pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) logging: LogOptions,
     /// The limit on open files that ranks without one of their own inherit
     #[arg(long)]
     pub(crate) nofile: Option<u64>,

@@ -48,6 +48,7 @@ mod tree;
 mod unreachable;
 mod users;
 mod waits;
+mod watching;
 mod wrong_uses;
 
 /// Both MPICHs: the one with the old PMI dialect and the one with the new.
