@@ -106,7 +106,8 @@ fn elapsed_ms(info: &JobInfo, now_ms: u64) -> Option<u64> {
     (info.started_ms > 0).then(|| end.saturating_sub(info.started_ms))
 }
 
-fn now_ms() -> u64 {
+/// Returns the time in milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -32,6 +32,7 @@ mod run;
 mod selectors;
 mod signals;
 mod spec;
+mod top;
 mod topics;
 mod up;
 mod verdict;
@@ -110,6 +111,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Waits { .. }
         | Command::Events { .. }
         | Command::Metrics
+        | Command::Top(_)
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
@@ -176,6 +178,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
+        Command::Top(options) => top::top(&dvm, options, json).await,
         Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rsd_tests::{Dvm, Options, eventually};
+use rsd_tests::{Dvm, Options, built, eventually};
 use serde_json::Value;
 
 /// Returns the events after a cursor, as JSON.
@@ -44,8 +44,8 @@ fn events_tell_what_becomes_of_jobs_nodes_groups_and_tokens() {
     follow.signal(nix::sys::signal::Signal::SIGTERM);
     follow.end();
     for line in [
-        "job 1 submitted: true",
-        "job 1 placed: 3 ranks on node0,node1",
+        "job 1 submitted",
+        "job 1 placed: 3 ranks on node0\n",
         "job 1 done with exit code 0",
         "exited with code 7 (on node0)",
         "job 2 failed with exit code 7: rank ",
@@ -54,8 +54,8 @@ fn events_tell_what_becomes_of_jobs_nodes_groups_and_tokens() {
         "node node1 drained",
         "node node1 resumed",
         "node node1 labelled: a=b",
-        "group actors formed: epoch 1, 1 members, job 4",
-        "group actors: epoch 1 done",
+        "group actors formed: epoch 1, 1 member, job 4",
+        "group actors: epoch 1 failed: rank 0: its process",
     ] {
         assert!(seen.contains(line), "no `{line}` in:\n{seen}");
     }
@@ -233,6 +233,80 @@ fn metrics_are_as_prometheus_wants_them_and_count_what_happens() {
     assert_eq!(ask(""), "");
     dvm.ctl(&format!("cancel {waiting} {queued} --grace 0")).ok();
     dvm.ctl(&format!("wait {waiting} {queued}")).fails(130);
+}
+
+/// What rsctl has drawn on a terminal, as text: without the sequences that move the cursor.
+fn drawn(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut pieces = text.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |shown, piece| {
+        let rest = match piece.strip_prefix('[') {
+            Some(sequence) => sequence.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest),
+            None => piece.get(1..).unwrap_or_default(),
+        };
+        shown + rest
+    })
+}
+
+#[test]
+fn top_shows_jobs_on_a_terminal_and_cancels_one() {
+    let dvm = Dvm::start(2);
+    let job = dvm.submit(["-n", "3", "sh", "-c", "echo says hello; exec sleep 1000"]);
+    let table = dvm.ctl("top --plain --count 1").ok();
+    assert!(table.starts_with("nodes 2 up; slots 3 of 8 in use; jobs 1 running; ranks 3 running"), "{table}");
+    assert!(table.contains("\nnode1 ") && table.contains("\n  1  running      3 "), "{table}");
+    let document = dvm.json("top --count 1");
+    assert_eq!((&document["jobs"][0]["job"], document["nodes"].as_array().map(Vec::len)), (&1.into(), Some(2)));
+    // Standard output is no terminal here.
+    assert!(dvm.ctl("top --count 2 --interval 200ms").ok().matches("nodes 2 up").count() == 2);
+
+    let size = nix::pty::Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = nix::pty::openpty(Some(&size), None).unwrap();
+    let stdio = || std::process::Stdio::from(pty.slave.try_clone().unwrap());
+    let mut child = std::process::Command::new(built::rsctl())
+        .args(["top", "--interval", "200ms"])
+        .env("RSD_RUNTIME_DIR", dvm.runtime_base())
+        .env("RSD_DVM", dvm.state_dir(0))
+        .env("TERM", "xterm")
+        .stdin(stdio())
+        .stdout(stdio())
+        .stderr(stdio())
+        .spawn()
+        .unwrap();
+    drop(pty.slave);
+    let (mut keys, mut screen) =
+        (std::fs::File::from(pty.master.try_clone().unwrap()), std::fs::File::from(pty.master));
+    let (sender, pieces) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(read @ 1..) = screen.read(&mut piece) {
+            if sender.send(piece[..read].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    let mut until = |what: &str| {
+        eventually(&format!("`{what}` on the screen"), Duration::from_secs(20), || {
+            seen.extend(pieces.try_iter().flatten());
+            let has = drawn(&seen).contains(what);
+            has.then(|| seen.clear())
+        });
+    };
+    until("running");
+    keys.write_all(b"l").unwrap();
+    until("says hello");
+    keys.write_all(b"q").unwrap();
+    until("quit");
+    keys.write_all(b"c").unwrap();
+    until("cancel job 1?");
+    keys.write_all(b"y").unwrap();
+    dvm.ctl(&format!("wait {job}")).fails(130);
+    until("no running jobs");
+    keys.write_all(b"q").unwrap();
+    let status = eventually("top ends", Duration::from_secs(20), || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
 }
 
 #[test]

@@ -77,7 +77,10 @@ fn group(change: &GroupChange) -> String {
     use group_change::Change;
     let GroupChange { group, epoch, job, change } = change;
     match change {
-        Some(Change::Formed(members)) => format!("group {group} formed: epoch {epoch}, {members} members, job {job}"),
+        Some(Change::Formed(members)) => {
+            let word = if *members == 1 { "member" } else { "members" };
+            format!("group {group} formed: epoch {epoch}, {members} {word}, job {job}")
+        }
         Some(Change::EpochEnded(end)) => {
             let cause = if end.cause.is_empty() { String::new() } else { format!(": {}", end.cause) };
             format!("group {group}: epoch {epoch} {}{cause}", json::state(end.state()))

@@ -17,6 +17,7 @@ use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::words::duration;
 use crate::events::cursor;
 use crate::selectors::{Selector, whole_job};
+use crate::top::Top;
 use crate::{signals, topics};
 
 /// Run parallel programs on the daemons of rsd
@@ -156,6 +157,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "CURSOR", value_parser = cursor)]
         since: Option<u64>,
     },
+    /// Show nodes, jobs, ranks and waits on a live screen
+    #[command(
+        after_help = "Examples:\n  rsctl top                    keys: ? shows all\n  rsctl top --plain --count 1  one table"
+    )]
+    Top(Top),
     /// Print the metrics of the daemon in the text format of Prometheus
     #[command(after_help = METRICS_HELP)]
     Metrics,

@@ -93,6 +93,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Help { .. }
         | Command::Events { .. }
         | Command::Metrics
+        | Command::Top(_)
         | Command::Ports { .. } => {}
     }
     Ok(cli)

@@ -189,6 +189,8 @@ impl Feed {
                 node_names: placed.node_names.iter().take(NODES_SHOWN).cloned().collect(),
             }),
             Some(job_event::Body::Killing(killing)) => Change::Killing(shortened(&killing.reason)),
+            // It was ended because of another one.
+            Some(job_event::Body::RankExit(exit)) if exit.secondary => return,
             Some(job_event::Body::RankExit(exit)) => {
                 let Some(known) = self.jobs.get_mut(&job) else { return };
                 known.failures += 1;
