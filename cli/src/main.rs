@@ -1,6 +1,7 @@
 //! rsctl, the client of rsd: arguments → daemon → one command → exit code.
 
 mod completion;
+mod doctor;
 mod dvm;
 mod events;
 mod exit;
@@ -83,6 +84,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Man { directory } => return manual::write(directory),
         Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
+        Command::Examine => return doctor::examine(),
         // This process becomes another program, so it must not start a runtime first.
         Command::Group(GroupCommand::Exec(exec)) => {
             return group::exec(exec, &Dvm::new(cli.global.dvm, cli.global.json)?);
@@ -112,6 +114,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Events { .. }
         | Command::Metrics
         | Command::Top(_)
+        | Command::Doctor { .. }
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
@@ -179,6 +182,8 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
         Command::Top(options) => top::top(&dvm, options, json).await,
+        Command::Doctor { all } => doctor::doctor(dvm.client().await?, all, json).await,
+        Command::Examine => doctor::examine(),
         Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,

@@ -235,6 +235,54 @@ fn metrics_are_as_prometheus_wants_them_and_count_what_happens() {
     dvm.ctl(&format!("wait {waiting} {queued}")).fails(130);
 }
 
+#[test]
+fn the_doctor_examines_all_nodes_and_ways() {
+    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 1, args: Vec::new() });
+    // It needs no free slot.
+    let job = dvm.submit(["-n", "3", "sleep", "1000"]);
+    let ended = dvm.ctl("doctor --json --all").end();
+    // What this machine lacks is a warning; how fast it is now depends on what else it does.
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{ended}");
+    let report: Value = serde_json::from_str(&ended.out()).unwrap();
+    let names = |list: &str, field: &str| -> Vec<String> {
+        let values = report[list].as_array().unwrap().iter();
+        values.map(|value| value[field].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("nodes", "name"), ["node0", "node1", "node2"]);
+    assert!(report["nodes"].as_array().unwrap().iter().all(|node| node["looked"]["shm_bytes"].as_u64() > Some(0)));
+    let ways: Vec<String> =
+        names("ways", "from").into_iter().zip(names("ways", "to")).map(|(a, b)| a + ">" + &b).collect();
+    let pairs = ["node0>node1", "node0>node2", "node1>node0", "node1>node2", "node2>node0", "node2>node1"];
+    assert_eq!(ways, pairs);
+    for way in report["ways"].as_array().unwrap() {
+        assert!(way["rtt_us"].as_u64().is_some() && way["bytes_per_second"].as_u64() > Some(0), "{way}");
+        assert!(way["ahead_ms"].as_i64().is_some_and(|ms| ms.abs() < 500), "{way}");
+    }
+    for finding in report["findings"].as_array().unwrap() {
+        assert!(
+            finding["level"] == "warning" && finding["mend"].as_str().is_some_and(|mend| !mend.is_empty()),
+            "{finding}"
+        );
+    }
+    dvm.ctl(&format!("cancel {job} --grace 0")).ok();
+    dvm.ctl(&format!("wait {job}")).fails(130);
+
+    dvm.ctl("node drain node1").ok();
+    dvm.kill(2);
+    eventually("node2 is away", Duration::from_secs(20), || {
+        (dvm.json("nodes")["nodes"][2]["state"] == "away").then_some(())
+    });
+    let ended = dvm.ctl("doctor").end();
+    assert_eq!(ended.status.code(), Some(2), "{ended}");
+    let text = ended.out();
+    assert!(text.contains("error: node2: its link is cut\n  mend: start its daemon there"), "{text}");
+    assert!(
+        text.contains("warning: node1: it is drained, and was not examined\n  mend: rsctl node resume node1\n"),
+        "{text}"
+    );
+    dvm.restart(2);
+}
+
 /// What rsctl has drawn on a terminal, as text: without the sequences that move the cursor.
 fn drawn(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);

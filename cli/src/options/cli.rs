@@ -147,6 +147,16 @@ pub(crate) enum Command {
         #[arg(value_name = "JOB", value_parser = whole_job)]
         job: Option<Selector>,
     },
+    /// Examine the nodes and the ways between them, and say how to mend what is wrong
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor {
+        /// Try all ways. Otherwise each of many nodes tries its parent in the tree of daemons and eight others
+        #[arg(long)]
+        all: bool,
+    },
+    /// Examine this node (started by doctor as a job)
+    #[command(hide = true)]
+    Examine,
     /// Print what has happened in the DVM: jobs, nodes, groups, tokens
     #[command(after_help = EVENTS_HELP)]
     Events {
@@ -222,6 +232,14 @@ Shown are queued jobs, launches and fences in progress, jobs that are being ende
 complete, fences and values of `rsctl kv`, and nodes whose link is cut. The nodes have 1.5 s to answer; a node \
 that does not answer is named. `rsctl run` and `attach` report on stderr what their job waits for once that has \
 lasted 5 s.";
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  rsctl doctor               a table of nodes, a table of ways, and what is wrong
+  rsctl doctor --json --all  for programs, over all ways
+
+It runs once on each node, as a job of yours: versions, limits, shared memory, GPUs, and for each way latency, \
+bandwidth and clocks. It exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are errors.";
 
 const EVENTS_HELP: &str = "\
 Examples:

@@ -94,6 +94,8 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Events { .. }
         | Command::Metrics
         | Command::Top(_)
+        | Command::Doctor { .. }
+        | Command::Examine
         | Command::Ports { .. } => {}
     }
     Ok(cli)

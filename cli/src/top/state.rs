@@ -352,7 +352,9 @@ pub(super) mod tests {
         let mut state = State { page: 10, ..State::default() };
         assert_eq!(state.on_key(Key::Down), Action::Nothing, "nothing was seen yet");
         state.on_snapshot(seen(1000, 3));
-        (0..41).for_each(|_| drop(state.on_key(Key::Down)));
+        for _ in 0..41 {
+            state.on_key(Key::Down);
+        }
         assert_eq!(state.selected_job().unwrap().job, 42);
         let mut fewer = seen(1000, 3);
         fewer.jobs.drain(..10);
@@ -386,7 +388,9 @@ pub(super) mod tests {
     fn a_signal_is_named_and_a_wrong_name_can_be_mended() {
         let mut state = State::default();
         state.on_snapshot(seen(1, 1));
-        "susr9".chars().for_each(|c| drop(state.on_key(Key::Char(c))));
+        for c in "susr9".chars() {
+            state.on_key(Key::Char(c));
+        }
         assert_eq!(state.on_key(Key::Enter), Action::Nothing);
         assert!(state.message.contains("unknown signal"), "{}", state.message);
         state.on_key(Key::Backspace);
