@@ -245,7 +245,7 @@ const EVENTS_HELP: &str = "\
 Examples:
   rsctl events                   what the head has kept
   rsctl events --follow --json   one object per line, each with its cursor
-  rsctl events --since 19e0c3a2f0400007 --json
+  rsctl events --since 1941f2a6b0300007 --json
 
 The head keeps the latest events, about sixteen thousand, in memory. When the event of a cursor is older than that, \
 the number of missing events is told first. A cursor stays valid when the head is restarted.";
