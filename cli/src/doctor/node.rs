@@ -5,10 +5,16 @@
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
+use prost::Message;
+use rsd_config::ports::PortRange;
+use rsd_proto::v1::Inventory;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
@@ -139,31 +145,44 @@ fn plan_in_time() -> io::Result<Plan> {
 
 /// Listens as the ranks of programs do: within the port range of the node, if it has one.
 fn listen() -> io::Result<TcpListener> {
-    let range = std::env::var("MPIR_CVAR_CH3_PORT_RANGE").or_else(|_| std::env::var("MPICH_PORT_RANGE")).ok();
-    let ports = range.as_deref().and_then(|range| {
-        let (low, high) = range.split_once([':', '-', ','])?;
-        Some(low.parse::<u16>().ok()?..=high.parse::<u16>().ok()?)
-    });
     let on = |port: u16| TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
-    match ports {
-        Some(mut ports) => ports.find_map(|port| on(port).ok()).ok_or_else(|| ErrorKind::AddrInUse.into()),
-        None => on(0),
+    match ports() {
+        PortRange::Any => on(0),
+        // Each starts at another port, as far as process numbers go, because others may listen, too.
+        range @ PortRange::From { .. } => {
+            let mut ports = range.from(std::process::id() as usize);
+            ports.find_map(|port| on(port).ok()).ok_or_else(|| ErrorKind::AddrInUse.into())
+        }
     }
+}
+
+/// Returns the ports of this node, which its daemon has written down.
+fn ports() -> PortRange {
+    let directory = std::env::var_os("RSD_DVM").unwrap_or_default();
+    let inventory = std::fs::read(Path::new(&directory).join("inventory")).ok();
+    let inventory = inventory.and_then(|bytes| Inventory::decode(&*bytes).ok()).unwrap_or_default();
+    inventory.port_range.parse().unwrap_or(PortRange::Any)
 }
 
 /// Answers peers until all have been here, or the deadline.
 fn serve(port: &TcpListener, secret: &str, callers: u32) {
     // Each peer has a few seconds for each of its own peers; those that cannot connect are not waited for for long.
     let end = Instant::now() + PATIENCE * (2 + callers.min(20));
+    // A connection may be gone again when it is to be accepted.
     let _ = port.set_nonblocking(true);
     let mut threads = Vec::new();
-    while threads.len() < callers as usize && Instant::now() < end {
-        match port.accept() {
-            Ok((stream, _)) => {
-                let secret = secret.to_owned();
-                threads.push(std::thread::spawn(move || answer(stream, &secret)));
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+    while threads.len() < callers as usize {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut wait = [PollFd::new(port.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut wait, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => break,
+            Err(Errno::EINTR) => continue,
+            Ok(_) => {}
+            Err(_) => break,
+        }
+        if let Ok((stream, _)) = port.accept() {
+            let secret = secret.to_owned();
+            threads.push(std::thread::spawn(move || answer(stream, &secret)));
         }
     }
     threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -196,7 +215,6 @@ fn answer(mut stream: TcpStream, secret: &str) -> io::Result<()> {
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))

@@ -195,13 +195,11 @@ impl State {
             Mode::Lists => self.on_list_key(key),
             // Any key closes the help.
             Mode::Help => Action::Nothing,
-            Mode::Cancel(job) => match key {
-                Key::Char('y' | 'Y') => Action::Cancel(job),
-                _ => {
-                    self.message = format!("job {job} was not cancelled");
-                    Action::Nothing
-                }
-            },
+            Mode::Cancel(job) if matches!(key, Key::Char('y' | 'Y')) => Action::Cancel(job),
+            Mode::Cancel(job) => {
+                self.message = format!("job {job} was not cancelled");
+                Action::Nothing
+            }
             Mode::Signal(job, text) => self.on_signal_key(job, text, key),
             Mode::Log(log) => self.on_log_key(log, key),
         }
@@ -260,7 +258,16 @@ impl State {
             },
             Key::Backspace => drop(text.pop()),
             Key::Char(c) if text.len() < 16 && !c.is_control() => text.push(c),
-            _ => {}
+            Key::Up
+            | Key::Down
+            | Key::PageUp
+            | Key::PageDown
+            | Key::Home
+            | Key::End
+            | Key::Next
+            | Key::Previous
+            | Key::Interrupt
+            | Key::Char(_) => {}
         }
         self.mode = Mode::Signal(job, text);
         Action::Nothing

@@ -169,11 +169,21 @@ impl Feed {
         self.restores
     }
 
-    /// Takes the events of jobs from what is logged.
-    pub(super) fn observe(&mut self, effect: &Effect, name_of: impl Fn(NodeId) -> String) {
-        if let Effect::Log { job, event } = effect {
-            self.on_logged(*job, event, name_of);
+    /// Takes the events of jobs from what is logged. `alive`: returns whose a job is that has not ended.
+    pub(super) fn observe(
+        &mut self,
+        effect: &Effect,
+        alive: impl Fn(JobId) -> Option<Option<User>>,
+        name_of: impl Fn(NodeId) -> String,
+    ) {
+        let Effect::Log { job, event } = effect else { return };
+        // A job that an earlier head has submitted is known from now on.
+        if !self.jobs.contains_key(job)
+            && let Some(owner) = alive(*job)
+        {
+            self.jobs.insert(*job, Known { owner, failures: 0 });
         }
+        self.on_logged(*job, event, name_of);
     }
 
     fn on_logged(&mut self, job: JobId, event: &JobEvent, name_of: impl Fn(NodeId) -> String) {
@@ -204,14 +214,16 @@ impl Feed {
             Some(job_event::Body::Output(_) | job_event::Body::Notice(_)) | None => return,
         };
         let is_repeat = self.restores && matches!(change, Change::Submitted(_) | Change::Queued(_) | Change::Placed(_));
-        let is_over = matches!(change, Change::Ended(_));
-        let Some(known) = self.jobs.get(&job) else { return };
-        let owner = known.owner.clone();
+        let owner = match (&event.body, self.jobs.get(&job)) {
+            (Some(job_event::Body::Ended(info)), _) => info.owner.clone(),
+            (_, Some(known)) => known.owner.clone(),
+            (_, None) => return,
+        };
         if !is_repeat {
             let audience = owner.as_ref().map_or(Audience::All, |owner| Audience::User(owner.uid));
             self.tell(audience, What::Job(JobChange { job, owner, change: Some(change) }));
         }
-        if is_over {
+        if matches!(event.body, Some(job_event::Body::Ended(_))) {
             self.jobs.remove(&job);
         }
     }
@@ -238,9 +250,9 @@ impl Feed {
         }
     }
 
-    /// Tells that a node is no longer part of the DVM, if clients know it.
+    /// Tells that a node is no longer part of the DVM, if clients know it, perhaps from an earlier head.
     pub(super) fn node_is_gone(&mut self, node: NodeId, name: &str, change: NodeEvent, why: String) {
-        if self.nodes.remove(&node).is_some() {
+        if self.nodes.remove(&node).is_some() || node < self.first_node {
             self.node(node, name, change, why);
         }
     }
@@ -322,7 +334,7 @@ mod tests {
 
     fn log(feed: &mut Feed, job: JobId, body: job_event::Body) {
         let event = Box::new(JobEvent { at_ms: 1, body: Some(body) });
-        feed.observe(&Effect::Log { job, event }, |node| format!("n{node}"));
+        feed.observe(&Effect::Log { job, event }, |_| None, |node| format!("n{node}"));
         feed.settle(NOW);
     }
 
@@ -401,7 +413,8 @@ mod tests {
         for exit in &exits {
             log(&mut feed, 1, job_event::Body::RankExit(exit.clone()));
         }
-        log(&mut feed, 1, job_event::Body::Ended(JobInfo { exits, ..Default::default() }));
+        let owner = Some(User { uid: 1001, name: "u".into() });
+        log(&mut feed, 1, job_event::Body::Ended(JobInfo { exits, owner, ..Default::default() }));
         let (events, _) = seen(&feed, None, 1001);
         assert_eq!(events.len(), 3 + FAILURES_MAX as usize);
         let Some(What::Job(JobChange { change: Some(Change::Ended(end)), .. })) = &events[events.len() - 1].what else {
@@ -416,9 +429,14 @@ mod tests {
         feed.restoring(true);
         log(&mut feed, 1, submitted(1, 1001));
         feed.restoring(false);
-        log(&mut feed, 1, job_event::Body::Ended(JobInfo::default()));
-        let (events, _) = seen(&feed, None, 1001);
-        assert_eq!(events.len(), 2, "{events:?}");
+        let owner = Some(User { uid: 1001, name: "u".into() });
+        log(&mut feed, 1, job_event::Body::Ended(JobInfo { owner: owner.clone(), ..Default::default() }));
+        // Of this one, not even the submission was logged again.
+        let event = Box::new(JobEvent { at_ms: 1, body: Some(job_event::Body::Killing(Default::default())) });
+        feed.observe(&Effect::Log { job: 2, event }, |_| Some(owner.clone()), |_| String::new());
+        log(&mut feed, 2, job_event::Body::Ended(JobInfo { owner: owner.clone(), ..Default::default() }));
+        assert_eq!([1001, 1002].map(|uid| seen(&feed, None, uid).0.len()), [4, 1]);
+        assert_eq!(feed.leftovers().count(), 0);
     }
 
     #[test]
@@ -434,6 +452,8 @@ mod tests {
         feed.node_is_gone(7, "n7", NodeEvent::Lost, "gone".into());
         feed.node_is_gone(7, "n7", NodeEvent::Lost, "gone".into());
         feed.node_is_up(3, "n3"); // the earlier head had it
+        feed.node_is_gone(4, "n4", NodeEvent::Lost, "gone".into()); // and this one, which does not come back
+        feed.node_is_gone(9, "n9", NodeEvent::Lost, "gone".into()); // its place was reserved
         feed.settle(NOW);
         let changes: Vec<NodeEvent> = seen(&feed, Some(start), 1001)
             .0
@@ -444,6 +464,6 @@ mod tests {
             })
             .collect();
         use NodeEvent::{Away, Back, Joined, Lost};
-        assert_eq!(changes, [Joined, Away, Back, Lost, Back]);
+        assert_eq!(changes, [Joined, Away, Back, Lost, Back, Lost]);
     }
 }

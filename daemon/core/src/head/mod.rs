@@ -272,8 +272,9 @@ impl Head {
     /// Takes notice of an effect that this head has emitted, for the clients that watch the DVM.
     pub(crate) fn observe(&mut self, now: Now, effect: &Effect) {
         self.tally.observe(now, effect, self.feed.restores());
-        let nodes = &self.nodes;
-        self.feed.observe(effect, |node| nodes.name(node));
+        let (nodes, jobs) = (&self.nodes, &self.jobs);
+        let alive = |job| jobs.get(job).filter(|job| !job.is_over()).map(|job| job.owner().cloned());
+        self.feed.observe(effect, alive, |node| nodes.name(node));
     }
 
     /// Notes whether the present input is what an earlier head has left.
