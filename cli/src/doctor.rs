@@ -37,6 +37,8 @@ const OTHERS: usize = 8;
 /// How long the nodes have to start, and in all.
 const START: Duration = Duration::from_secs(20);
 const WHOLE: Duration = Duration::from_secs(120);
+/// How long the job may take to end when all nodes have said everything.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// The longest line of a node.
 const LINE_BYTES: usize = 64 << 10;
 
@@ -77,7 +79,7 @@ async fn examine_all(
     let mut events = dvm::answer("submitting the examination", client.submit(spec(by_name.len())?)).await?;
     let (mut examined, mut reached, mut job): (Vec<Examined>, Vec<Reached>, u64) = (Vec::new(), Vec::new(), 0);
     let (mut is_planned, mut done) = (false, 0);
-    let (begin_by, end_by) = (Instant::now() + START, Instant::now() + WHOLE);
+    let (begin_by, mut end_by) = (Instant::now() + START, Instant::now() + WHOLE);
     loop {
         let answered = examined.iter().filter(|node| node.looked.is_some() || !node.failed.is_empty()).count();
         if !is_planned && !examined.is_empty() && (answered == examined.len() || Instant::now() >= begin_by) {
@@ -130,7 +132,8 @@ async fn examine_all(
             Some(Body::Queued(_) | Body::Notice(_) | Body::Killing(_)) | None => {}
         }
         if is_planned && done == examined.len() {
-            break;
+            // The ranks end now: the job should be over when the user reads the report.
+            end_by = end_by.min(Instant::now() + FAREWELL);
         }
     }
     Ok((examined, reached))

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use rsd_config::find::{self, FindError, Wish};
 use rsd_proto::services::dvm_client::DvmClient;
+use rsd_proto::services::observe_client::ObserveClient;
 use rsd_proto::transport::{self, DialError, Stamped, Target};
 use rsd_proto::v1::{JobInfo, JobSelector};
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use crate::events::Observer;
 use crate::exit::Failure;
 use crate::logins;
 use crate::print::say;
@@ -24,6 +24,9 @@ use crate::selectors::Selector;
 
 /// A client connected to a daemon.
 pub(crate) type Client = DvmClient<Stamped>;
+
+/// The same, to watch a DVM.
+pub(crate) type Observer = ObserveClient<Stamped>;
 
 /// How long a daemon may seem to run after it was killed.
 const DYING: Duration = Duration::from_millis(500);

@@ -2,8 +2,6 @@
 
 mod text;
 
-use rsd_proto::services::observe_client::ObserveClient;
-use rsd_proto::transport::Stamped;
 use rsd_proto::v1::dvm_event::What;
 use rsd_proto::v1::{
     DvmEvent, EventsReply, EventsRequest, GroupChange, JobChange, JobEnd, NodeChange, TokenChange, group_change,
@@ -11,13 +9,10 @@ use rsd_proto::v1::{
 };
 use serde_json::{Value, json};
 
-use crate::dvm;
+use crate::dvm::{self, Observer};
 use crate::exit::Failure;
 use crate::json;
 use crate::print::{one_line, out, say};
-
-/// A client that watches a DVM.
-pub(crate) type Observer = ObserveClient<Stamped>;
 
 /// `events`.
 pub(crate) async fn events(
@@ -74,12 +69,6 @@ fn tell_missed(reply: &EventsReply, as_json: bool) -> Result<(), Failure> {
         count => say(&format!("{count} events are missing: the head keeps only the latest ones")),
     }
     Ok(())
-}
-
-/// Reads a cursor: the number of an event, as `--json` prints it.
-pub(crate) fn cursor(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text, 16)
-        .map_err(|_| "expected the cursor of an event, as rsctl events --json prints it".to_owned())
 }
 
 /// Returns an event as JSON. A cursor is a text, because many readers round large numbers.

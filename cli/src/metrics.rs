@@ -3,8 +3,7 @@
 use rsd_proto::v1::MetricsRequest;
 use serde_json::json;
 
-use crate::dvm;
-use crate::events::Observer;
+use crate::dvm::{self, Observer};
 use crate::exit::Failure;
 use crate::json;
 use crate::print::out;

@@ -19,34 +19,13 @@ use tokio::sync::mpsc;
 
 use crate::dvm::{self, Client, Dvm};
 use crate::exit::Failure;
+use crate::options::watching::Top;
 use crate::{json, print, run};
 use look::{Looks, Snapshot};
 use state::{Action, Key, State};
 
 /// The most records of a job's output that wait to be shown.
 const RECORDS: usize = 64;
-
-/// The options of `top`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Top {
-    /// Time between two looks at the DVM
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
-    pub(crate) interval: Duration,
-    /// Print tables instead of showing a screen; so does top without a terminal
-    #[arg(long)]
-    pub(crate) plain: bool,
-    /// End after so many tables (with --plain, or without a terminal)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) count: Option<u64>,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    const SHORTEST: Duration = Duration::from_millis(200);
-    match rsd_config::duration::parse(text).map_err(|error| error.to_string())? {
-        short if short < SHORTEST => Err("the shortest interval is 200ms".to_owned()),
-        interval => Ok(interval),
-    }
-}
 
 /// `top`.
 pub(crate) async fn top(dvm: &Dvm, options: Top, as_json: bool) -> Result<u8, Failure> {

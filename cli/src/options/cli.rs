@@ -14,10 +14,9 @@ use super::node::NodeCommand;
 use super::plan::{PlanOptions, in_plan};
 use super::ports::Form;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
+use super::watching::{Top, cursor};
 use super::words::duration;
-use crate::events::cursor;
 use crate::selectors::{Selector, whole_job};
-use crate::top::Top;
 use crate::{signals, topics};
 
 /// Run parallel programs on the daemons of rsd

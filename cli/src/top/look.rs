@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use rsd_proto::v1::{JobInfo, ListJobsRequest, ListNodesRequest, MetricsRequest, NodeInfo, Wait, WaitsRequest};
 
-use crate::dvm::{self, Client};
-use crate::events::Observer;
+use crate::dvm::{self, Client, Observer};
 use crate::exit::Failure;
 
 /// What was seen at one time.

@@ -8,7 +8,7 @@
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
 //!   [`overdue`]: steps that must end their ranks and may hang.
-//! - [`counts`]: metrics.
+//! - [`counts`]: what this node counts, for its metrics.
 //! - [`passing`]: messages from below and from above. [`of_steps`]: what a step may send. [`waits`], [`asked`]: requests for what
 //!   ranks wait for.
 
