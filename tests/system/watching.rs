@@ -12,11 +12,11 @@ use serde_json::Value;
 fn events(dvm: &Dvm, since: &str) -> Vec<Value> {
     let since = if since.is_empty() { String::new() } else { format!(" --since {since}") };
     let text = dvm.ctl(&format!("events --json{since}")).ok();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
 fn kinds(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+    events.iter().map(|event| event["event"].as_str().expect("each event has its kind")).collect()
 }
 
 #[test]

@@ -324,9 +324,12 @@ pub(super) mod tests {
         assert_eq!((report.findings.len(), report.exit_code(), report.ways.len()), (0, 0, 2));
     }
 
+    /// A check, how bad its fault is, and what makes the fault.
+    type Fault = (&'static str, Level, fn(&mut Looked));
+
     #[test]
     fn each_fault_of_a_node_is_found() {
-        let faults: [(&str, Level, fn(&mut Looked)); 8] = [
+        let faults: [Fault; 8] = [
             ("nofile", Level::Warning, |it| it.nofile = Some(1024)),
             ("nproc", Level::Warning, |it| it.nproc = Some(100)),
             ("memlock", Level::Error, |it| (it.rdma, it.memlock_bytes) = (true, Some(65_536))),

@@ -5,7 +5,7 @@
 //! connections, so this port cannot be used to fill the daemon's memory.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,14 +36,13 @@ const STRANGER: Caller = Caller { uid: u32::MAX, is_admin: false };
 pub(crate) struct MetricsPort(TcpListener);
 
 impl MetricsPort {
-    /// Opens a port at `ADDR:PORT`, or at loopback for `PORT` alone.
+    /// Opens a port.
     ///
     /// # Errors
-    /// When the address is invalid or cannot be used.
-    pub(crate) async fn open(at: &str) -> anyhow::Result<MetricsPort> {
+    /// When the address cannot be used.
+    pub(crate) async fn open(at: SocketAddr) -> anyhow::Result<MetricsPort> {
         let failed = |error: io::Error| Failed::new(exit::SYSTEM, format!("--metrics {at}: {error}"));
-        let address = address(at).map_err(|why| Failed::new(exit::USAGE, format!("--metrics {at}: {why}")))?;
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = TcpListener::bind(at).await.map_err(failed)?;
         let address = listener.local_addr().context("find the port for metrics")?;
         match address.ip().is_loopback() {
             true => info!(%address, "metrics for Prometheus"),
@@ -77,22 +76,6 @@ impl MetricsPort {
             }
         }
     }
-}
-
-/// Checks the address before the daemon starts.
-///
-/// # Errors
-/// A sentence about what is wrong with it.
-pub(crate) fn address(at: &str) -> Result<SocketAddr, String> {
-    let wrong = || "expected ADDR:PORT, such as 127.0.0.1:9817, or a port alone for 127.0.0.1".to_owned();
-    if let Ok(port) = at.parse::<u16>() {
-        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
-    }
-    let mut found = at.to_socket_addrs().map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => wrong(),
-        _ => error.to_string(),
-    })?;
-    found.next().ok_or_else(wrong)
 }
 
 async fn answer(mut stream: TcpStream, meter: &Meter) -> io::Result<()> {
@@ -184,12 +167,5 @@ mod tests {
         assert_eq!(first_line(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").as_deref(), Some("GET /metrics HTTP/1.1"));
         assert_eq!(first_line(b"GET / HTTP/1.0\n\n").as_deref(), Some("GET / HTTP/1.0"));
         assert_eq!(first_line(b""), None);
-    }
-
-    #[test]
-    fn a_port_alone_is_at_loopback() {
-        assert_eq!(address("9817"), Ok(SocketAddr::from(([127, 0, 0, 1], 9817))));
-        assert_eq!(address("[::1]:0"), Ok("[::1]:0".parse().unwrap()));
-        assert!(address("here").unwrap_err().contains("ADDR:PORT") && address("70000").is_err());
     }
 }

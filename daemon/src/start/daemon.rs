@@ -166,7 +166,7 @@ pub(super) async fn serve(
     let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
     let machine = inventory.machine.clone();
     let meter = Meter::new(door.clone(), state_dir, about.started_ms);
-    let metrics_port = match &options.metrics {
+    let metrics_port = match options.metrics {
         Some(at) => Some(MetricsPort::open(at).await?),
         None => None,
     };
