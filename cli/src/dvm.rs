@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use rsd_config::find::{self, FindError, Wish};
 use rsd_proto::services::dvm_client::DvmClient;
+use rsd_proto::services::observe_client::ObserveClient;
 use rsd_proto::transport::{self, DialError, Stamped, Target};
 use rsd_proto::v1::{JobInfo, JobSelector};
+use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use crate::exit::Failure;
@@ -23,6 +25,9 @@ use crate::selectors::{Selector, Which};
 
 /// A client connected to a daemon.
 pub(crate) type Client = DvmClient<Stamped>;
+
+/// The same, to watch a DVM.
+pub(crate) type Observer = ObserveClient<Stamped>;
 
 /// How long a daemon may seem to run after it was killed.
 const DYING: Duration = Duration::from_millis(500);
@@ -90,6 +95,15 @@ impl Dvm {
     }
 
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        self.channel().await.map(transport::dvm_client)
+    }
+
+    /// Returns a client that watches the DVM.
+    pub(crate) async fn observer(&self) -> Result<Observer, Failure> {
+        self.channel().await.map(transport::observe_client)
+    }
+
+    async fn channel(&self) -> Result<Channel, Failure> {
         match self.address() {
             Some(address) => self.connect_to(address).await,
             None => self.connect_to_found().await.map_err(|(failure, _)| failure),
@@ -126,17 +140,17 @@ impl Dvm {
     /// Connects to the selected daemon of this machine. A daemon that was just killed seems to run for a moment: its lock and its socket
     /// are freed after its process, and a step process that it has just started may have them until it executes its program. So the
     /// search is repeated for a short time. The error says whether no daemon was found.
-    async fn connect_to_found(&self) -> Result<Client, (Failure, bool)> {
+    async fn connect_to_found(&self) -> Result<Channel, (Failure, bool)> {
         let end = Instant::now() + DYING;
         loop {
             let daemon = self.find().map_err(|error| {
                 let none_runs = matches!(error, FindError::NoneRuns { .. });
                 (error.into(), none_runs)
             })?;
-            match connect(daemon.socket()).await {
-                Ok(client) => {
+            match connect_channel(daemon.socket()).await {
+                Ok(channel) => {
                     self.met.get_or_init(|| (daemon.dir().to_owned(), daemon.dvm().to_owned()));
-                    return Ok(client);
+                    return Ok(channel);
                 }
                 Err(failure) if failure.is_unreachable() && Instant::now() < end => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -155,13 +169,13 @@ impl Dvm {
     }
 
     /// Connects to the daemon at an address: through its unix socket if it is this user's on this machine, else with the user's login.
-    async fn connect_to(&self, address: &str) -> Result<Client, Failure> {
+    async fn connect_to(&self, address: &str) -> Result<Channel, Failure> {
         let addresses: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
         if let Some(daemon) = find::listening(&self.base, &addresses) {
-            return connect(daemon.socket()).await;
+            return connect_channel(daemon.socket()).await;
         }
         let channel = transport::dial(&logins::target(address).await?, DEADLINE).await;
-        channel.map(transport::dvm_client).map_err(|error| Failure::of_dial(address, &error))
+        channel.map_err(|error| Failure::of_dial(address, &error))
     }
 
     /// Returns a client; starts a private daemon for it if no daemon is running.
@@ -170,7 +184,7 @@ impl Dvm {
             return Ok((self.client().await?, None));
         }
         match self.connect_to_found().await {
-            Ok(client) => Ok((client, None)),
+            Ok(channel) => Ok((transport::dvm_client(channel), None)),
             Err((_, true)) => {
                 if !self.quiet {
                     say(
@@ -194,6 +208,10 @@ impl Dvm {
 /// Connects to the daemon behind `socket`, which must belong to this user or to root: it receives this user's environment and programs. A
 /// daemon accepts root, but root must not trust it.
 pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
+    connect_channel(socket).await.map(transport::dvm_client)
+}
+
+async fn connect_channel(socket: PathBuf) -> Result<Channel, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = fs::metadata(&socket).map_or(own_uid, |meta| meta.uid());
     let target = Target::Unix(socket);
@@ -201,7 +219,7 @@ pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
         true => transport::dial(&target, DEADLINE).await,
         false => Err(DialError::NotPermitted { owner_uid, own_uid }),
     };
-    channel.map(transport::dvm_client).map_err(|error| Failure::of_dial(&target.to_string(), &error))
+    channel.map_err(|error| Failure::of_dial(&target.to_string(), &error))
 }
 
 /// Returns the daemon's answer. `doing` completes "while …" in errors.

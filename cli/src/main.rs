@@ -1,7 +1,9 @@
 //! rsctl, the client of rsd: arguments → daemon → one command → exit code.
 
 mod completion;
+mod doctor;
 mod dvm;
+mod events;
 mod exit;
 mod group;
 mod help;
@@ -14,6 +16,7 @@ mod login;
 mod logins;
 mod look;
 mod manual;
+mod metrics;
 mod mpi;
 mod mpiexec;
 mod names;
@@ -32,6 +35,7 @@ mod run;
 mod selectors;
 mod signals;
 mod spec;
+mod top;
 mod topics;
 mod up;
 mod usage;
@@ -85,6 +89,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Man { directory } => return manual::write(directory),
         Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
+        Command::Examine => return doctor::examine(),
         // This process becomes another program, so it must not start a runtime first.
         Command::Group(GroupCommand::Exec(exec)) => {
             return group::exec(exec, &Dvm::new(cli.global.dvm, cli.global.json)?);
@@ -113,6 +118,10 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Hold
         | Command::Node(_)
         | Command::Waits { .. }
+        | Command::Events { .. }
+        | Command::Metrics
+        | Command::Top(_)
+        | Command::Doctor { .. }
         | Command::Nodes
         | Command::Ports { .. } => {}
     }
@@ -189,6 +198,11 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Release { jobs } => jobs::release(dvm.client().await?, jobs, json).await,
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
+        Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
+        Command::Top(options) => top::top(&dvm, options, json).await,
+        Command::Doctor { all } => doctor::doctor(dvm.client().await?, all, json).await,
+        Command::Examine => doctor::examine(),
+        Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
         Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,

@@ -1,6 +1,7 @@
 //! The command line of rsctl, which clap parses, prints as help, completes in shells and writes as man pages.
 //!
-//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`], [`node`], [`up`] the options of each · [`words`] values
+//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`], [`node`], [`up`], [`watching`] the options of
+//! each · [`words`] values
 //! that several of them take · [`spelling`] options of other launchers · [`overlay`] `plan --diff` · [`mod@read`] arguments → [`Cli`]. Commands import
 //! options, never the reverse.
 
@@ -19,6 +20,7 @@ mod read;
 mod spelling;
 mod unread;
 pub(crate) mod up;
+pub(crate) mod watching;
 mod words;
 
 pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell};

@@ -68,8 +68,11 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
 }
 
 /// The same, with the last column shortened if a line would be longer than `width`.
-#[cfg(test)]
-fn table_within<const N: usize>(width: Option<usize>, columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
+pub(crate) fn table_within<const N: usize>(
+    width: Option<usize>,
+    columns: [(&str, Align); N],
+    rows: &[[String; N]],
+) -> String {
     columns_within(width, &columns, rows)
 }
 

@@ -39,6 +39,7 @@ topics! {
     "exit-codes": "the exit codes of rsctl and rsd",
     "settings": "rsd.toml, environment variables, and the values in effect",
     "json": "what --json prints",
+    "watching": "events, metrics, a live screen and logs",
     "troubleshooting": "what to check when something fails",
     "from-mpirun": "for users of Open MPI's mpirun and Hydra's mpiexec",
     "from-slurm": "for users of srun and sbatch",

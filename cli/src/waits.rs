@@ -31,8 +31,7 @@ pub(crate) async fn waits(mut client: Client, job: Option<Selector>, as_json: bo
     } else if waits.is_empty() {
         say("nothing waits");
     } else {
-        let lines = waits.iter().map(|wait| format!("{}{}\n", visible(&text::text(wait)), text::times(wait)));
-        out(&lines.collect::<String>())?;
+        out(&waits.iter().map(|wait| format!("{}\n", visible(&line(wait)))).collect::<String>())?;
     }
     Ok(0)
 }
@@ -73,7 +72,13 @@ fn is_long(wait: &Wait) -> bool {
     concerns && Duration::from_millis(wait.waiting_ms) >= LONG
 }
 
-fn described(wait: &Wait) -> Value {
+/// Returns a wait as a line.
+pub(crate) fn line(wait: &Wait) -> String {
+    format!("{}{}", text::text(wait), text::times(wait))
+}
+
+/// Returns a wait as JSON.
+pub(crate) fn described(wait: &Wait) -> Value {
     let (kind, name) = match &wait.what {
         Some(What::Queue(_)) => ("queue", Value::Null),
         Some(What::Launch(_)) => ("launch", Value::Null),

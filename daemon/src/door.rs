@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
 use rsd_proto::join;
 use rsd_proto::v1::{GroupJoin, Hello, Up};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::downs::Downs;
 
@@ -30,6 +31,8 @@ pub(crate) enum Event {
         caller: Caller,
         call: Call,
         answer: oneshot::Sender<Answer>,
+        /// When the request was made.
+        at: Instant,
     },
     /// A process requests a place in a group; `client` gets the answers.
     Join {
@@ -50,12 +53,14 @@ pub(crate) enum Event {
 pub(crate) struct Door {
     events: mpsc::UnboundedSender<Event>,
     next_link: Arc<AtomicU64>,
+    last_event: Arc<watch::Sender<u64>>,
 }
 
 impl Door {
     pub(crate) fn new() -> (Door, mpsc::UnboundedReceiver<Event>) {
         let (events, inbox) = mpsc::unbounded_channel();
-        (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
+        let last_event = Arc::new(watch::channel(0).0);
+        (Door { events, next_link: Arc::new(AtomicU64::new(1)), last_event }, inbox)
     }
 
     /// Adds an event. Events after the end of the loop are dropped.
@@ -75,10 +80,20 @@ impl Door {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Tells the clients that follow the DVM the number of its last event.
+    pub(crate) fn tell_last_event(&self, number: u64) {
+        self.last_event.send_if_modified(|last| std::mem::replace(last, number) != number);
+    }
+
+    /// Returns the number of the last event, as it changes.
+    pub(crate) fn last_event(&self) -> watch::Receiver<u64> {
+        self.last_event.subscribe()
+    }
+
     /// Sends a request to the state machine. A daemon that is stopping refuses.
     pub(crate) async fn call(&self, caller: Caller, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
-        self.send(Event::Call { caller, call, answer });
+        self.send(Event::Call { caller, call, answer, at: Instant::now() });
         let gone =
             || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
         reply.await.unwrap_or_else(|_| Answer::Refused(gone()))

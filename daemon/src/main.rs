@@ -11,6 +11,7 @@
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
 //!   [`spawn`], [`reap`]: its ranks.
 //! - [`inventory`]: the node's resources and load. [`disk`]: the files of a daemon.
+//! - [`metrics`]: metrics for Prometheus.
 //! - [`plan`]: placement on machines that are only described, for `rsctl plan`.
 
 mod clock;
@@ -22,6 +23,7 @@ mod failed;
 mod inventory;
 mod logging;
 mod manual;
+mod metrics;
 mod network;
 mod options;
 mod owner;

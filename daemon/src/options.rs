@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -257,6 +258,10 @@ pub(crate) struct StartOptions {
     /// File with the token for --join; - is standard input
     #[arg(long, value_name = "FILE", requires = "join", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Serve metrics for Prometheus over HTTP at this address, such as `127.0.0.1:9817`, or at this port of 127.0.0.1; port 0 takes a
+    /// free port. Without TLS, and only counts: any program that reaches the address may read them
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Slots of this node: the number of ranks it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,
@@ -302,6 +307,8 @@ pub(crate) struct StatusOptions {
 #[derive(Debug, Args)]
 pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) logging: LogOptions,
     /// The limit on open files that ranks without one of their own inherit
     #[arg(long)]
     pub(crate) nofile: Option<u64>,
@@ -323,6 +330,19 @@ pub(crate) struct LimitsOptions {
     pub(crate) argv: Vec<OsString>,
 }
 
+/// Reads `ADDR:PORT`, or a port of loopback.
+fn metrics_address(word: &str) -> Result<SocketAddr, String> {
+    let wrong = || "expected ADDR:PORT, such as 127.0.0.1:9817, or a port alone for 127.0.0.1".to_owned();
+    if let Ok(port) = word.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    let mut found = word.to_socket_addrs().map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => wrong(),
+        _ => error.to_string(),
+    })?;
+    found.next().ok_or_else(wrong)
+}
+
 fn advertised(word: &str) -> Result<String, InvalidWish> {
     advertisable(word)
 }
@@ -332,5 +352,18 @@ fn log_format(word: &str) -> Result<LogFormat, &'static str> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err("expected text or json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_for_metrics_alone_is_at_loopback() {
+        assert_eq!(metrics_address("9817"), Ok(SocketAddr::from(([127, 0, 0, 1], 9817))));
+        assert_eq!(metrics_address("[::1]:0"), "[::1]:0".parse().map_err(|_| String::new()));
+        assert!(metrics_address("here").is_err_and(|why| why.contains("ADDR:PORT")));
+        assert!(metrics_address("70000").is_err());
     }
 }

@@ -21,6 +21,7 @@ use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::downs::Downs;
 use crate::inventory::load;
+use crate::metrics::pace::Pace;
 use crate::reach::TcpPort;
 use crate::steps::Steps;
 use crate::way_up::WayUp;
@@ -55,6 +56,7 @@ pub(crate) struct Shell {
     reached: Option<String>,
     /// Gets the daemon's place once, when it has its node id.
     ready: Option<oneshot::Sender<Placed>>,
+    pace: Pace,
     over: bool,
 }
 
@@ -101,6 +103,7 @@ impl Shell {
             port,
             reached: None,
             ready: Some(ready),
+            pace: Pace::default(),
             over: false,
         };
         let is_head = shell.core.is_head();
@@ -132,7 +135,9 @@ impl Shell {
                 () = tokio::time::sleep_until(wait.into()) => Some(Event::Input(Input::Tick)),
             };
             let Some(event) = event else { break };
+            let began = Instant::now();
             self.on_event(event);
+            self.pace.worked(began);
             self.logs.give_up_hung(Instant::now());
         }
         if self.core.is_head() && self.identity.next_job != self.next_job {
@@ -156,7 +161,8 @@ impl Shell {
             Event::Link { link, down } => drop(self.links.insert(link, down)),
             Event::Parent(up) => self.parent = Some(up),
             Event::HelloWanted { approach, hello } => drop(hello.send(self.core.hello(approach))),
-            Event::Call { caller, call, answer } => {
+            Event::Call { caller, call, answer, at } => {
+                self.pace.waited(at);
                 let req = self.next_req;
                 self.next_req += 1;
                 self.waiting.insert(req, answer);
@@ -178,6 +184,7 @@ impl Shell {
         for effect in effects {
             self.perform(effect);
         }
+        self.door.tell_last_event(self.core.last_event());
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -220,7 +227,10 @@ impl Shell {
                 self.door.send(Event::Input(Input::Load { probe, load }));
             }
             Effect::Answer { req, answer } => {
-                let answer = self.unless_unsaved(answer);
+                let mut answer = self.unless_unsaved(answer);
+                if let Answer::Metrics(families) = &mut answer {
+                    families.extend(self.pace.families());
+                }
                 if let Some(waiting) = self.waiting.remove(&req) {
                     let _ = waiting.send(answer); // the caller may have disconnected
                 }

@@ -173,6 +173,7 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
         ("--name", &options.name),
         ("--listen", &options.listen),
         ("--join", &options.join),
+        ("--metrics", &options.metrics.map(|at| at.to_string())),
         ("--slots", &options.slots.map(|slots| slots.to_string())),
         ("--log", &options.logging.log),
         ("--log-format", &options.logging.log_format.map(|format| format!("{format:?}").to_lowercase())),

@@ -26,6 +26,7 @@ use crate::descriptors;
 use crate::disk::state_dir::StateDir;
 use crate::disk::step_files;
 use crate::door::{Door, Event};
+use crate::logging;
 use crate::owner::Owner;
 use crate::reap::{self, Killed};
 use crate::serve::callers::ROOT;
@@ -191,6 +192,7 @@ fn step_command(dir: &Path) -> tokio::process::Command {
     if let Some(files) = descriptors::of_steps() {
         command.arg(format!("--nofile={files}"));
     }
+    command.args(logging::of_steps());
     command
 }
 

@@ -40,7 +40,8 @@ pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
 
 use crate::services::{
-    access_client::AccessClient, dvm_client::DvmClient, link_client::LinkClient, pmi_client::PmiClient,
+    access_client::AccessClient, dvm_client::DvmClient, link_client::LinkClient, observe_client::ObserveClient,
+    pmi_client::PmiClient,
 };
 use crate::{PROTOCOL, PROTOCOL_OLDEST, VERSION};
 
@@ -260,6 +261,13 @@ pub type Stamped = InterceptedService<Channel, Stamp>;
 /// Returns a client for calls to the head, or to any daemon, which forwards them.
 pub fn dvm_client(channel: Channel) -> DvmClient<Stamped> {
     DvmClient::with_interceptor(channel, Stamp)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// Returns a client that watches a DVM.
+pub fn observe_client(channel: Channel) -> ObserveClient<Stamped> {
+    ObserveClient::with_interceptor(channel, Stamp)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }

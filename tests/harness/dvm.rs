@@ -129,6 +129,11 @@ impl Dvm {
         self.nodes[at].daemon.as_ref().expect("the daemon runs").stderr()
     }
 
+    /// Returns what a running daemon has printed when it was ready.
+    pub fn ready_text(&self, at: usize) -> String {
+        self.nodes[at].daemon.as_ref().expect("the daemon runs").stdout()
+    }
+
     /// Sends a signal to a daemon only.
     pub fn signal(&self, at: usize, signal: Signal) {
         self.nodes[at].daemon.as_ref().expect("the daemon runs").signal(signal);

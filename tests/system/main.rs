@@ -51,6 +51,7 @@ mod unreachable;
 mod usage;
 mod users;
 mod waits;
+mod watching;
 mod wrong_uses;
 
 /// Both MPICHs: the one with the old PMI dialect and the one with the new.

@@ -153,6 +153,11 @@ fn the_examples_of_settings_json_and_troubleshooting_run() {
 }
 
 #[test]
+fn the_examples_of_watching_run() {
+    run("watching");
+}
+
+#[test]
 fn the_examples_for_users_of_other_launchers_run() {
     ["from-mpirun", "from-slurm", "from-torchrun"].into_iter().for_each(run);
 }

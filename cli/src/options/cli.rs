@@ -15,6 +15,7 @@ use super::plan::{PlanOptions, in_plan};
 use super::ports::Form;
 use super::ps::Ps;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
+use super::watching::{Top, cursor};
 use super::words::duration;
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, topics};
@@ -164,6 +165,34 @@ pub(crate) enum Command {
         #[arg(value_name = "JOB", value_parser = whole_job)]
         job: Option<Selector>,
     },
+    /// Examine the nodes and the ways between them, and say how to mend what is wrong
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor {
+        /// Try all ways. Otherwise each of many nodes tries its parent in the tree of daemons and eight others
+        #[arg(long)]
+        all: bool,
+    },
+    /// Examine this node (started by doctor as a job)
+    #[command(hide = true)]
+    Examine,
+    /// Print what has happened in the DVM: jobs, nodes, groups, tokens
+    #[command(after_help = EVENTS_HELP)]
+    Events {
+        /// Go on with what happens from now on
+        #[arg(short, long)]
+        follow: bool,
+        /// Only what came after the event with this cursor, which --json prints
+        #[arg(long, value_name = "CURSOR", value_parser = cursor)]
+        since: Option<u64>,
+    },
+    /// Show nodes, jobs, ranks and waits on a live screen
+    #[command(
+        after_help = "Examples:\n  rsctl top                    keys: ? shows all\n  rsctl top --plain --count 1  one table"
+    )]
+    Top(Top),
+    /// Print the metrics of the daemon in the text format of Prometheus
+    #[command(after_help = METRICS_HELP)]
+    Metrics,
     /// List nodes: slots, cores, load, memory
     Nodes,
     /// Drain, resume, label or remove a node
@@ -230,6 +259,30 @@ Examples:
 Cpu time and the other figures are the kernel's, from the time when each rank and the processes that it waited for \
 had ended; so they are known once all ranks have ended. A percentage is cpu time by the product of elapsed time and \
 ranks. Memory is that of the largest process; it is at least what the process that started the rank had, a few MiB.";
+const DOCTOR_HELP: &str = "\
+Examples:
+  rsctl doctor               a table of nodes, a table of ways, and what is wrong
+  rsctl doctor --json --all  for programs, over all ways
+
+It runs once on each node, as a job of yours: versions, limits, shared memory, GPUs, and for each way latency, \
+bandwidth and clocks. It exits with 0 if all is well, with 1 if there are warnings, and with 2 if there are errors.";
+
+const EVENTS_HELP: &str = "\
+Examples:
+  rsctl events                   what the head has kept
+  rsctl events --follow --json   one object per line, each with its cursor
+  rsctl events --since 1941f2a6b0300007 --json
+
+The head keeps the latest events, about sixteen thousand, in memory. When the event of a cursor is older than that, \
+the number of missing events is told first. A cursor stays valid when the head is restarted.";
+
+const METRICS_HELP: &str = "\
+Examples:
+  rsctl metrics                  of the head: also jobs, nodes and slots of the DVM
+  rsctl --dvm node1 metrics      of one more daemon
+  rsd start --metrics 9817       the same for Prometheus, at http://127.0.0.1:9817/metrics
+
+More: rsctl help watching";
 
 const GROUP_HELP: &str = "\
 Example: another program starts sixteen workers, on any nodes of the DVM:

@@ -93,6 +93,11 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Name(_)
         | Command::Man { .. }
         | Command::Help { .. }
+        | Command::Events { .. }
+        | Command::Metrics
+        | Command::Top(_)
+        | Command::Doctor { .. }
+        | Command::Examine
         | Command::Ports { .. } => {}
     }
     Ok(cli)

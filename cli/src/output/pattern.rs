@@ -151,7 +151,7 @@ impl Pattern {
 }
 
 /// Returns a time as in RFC 3339. Dates by Howard Hinnant's algorithm `civil_from_days`.
-fn utc(at_ms: u64) -> String {
+pub(crate) fn utc(at_ms: u64) -> String {
     let (seconds, ms) = (at_ms / 1000, at_ms % 1000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468;

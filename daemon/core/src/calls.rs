@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, NodeInfo};
 
+use crate::metrics::Family;
 use crate::{JobId, NodeId};
 
 /// The user who makes a request, as the shell has recognised it.
@@ -57,6 +58,10 @@ pub enum Call {
     ListNodes { load: bool },
     /// [`Answer::Waits`], after every node has answered or a deadline has passed; only those of this job and of jobs that it spawned.
     ListWaits(Option<JobId>),
+    /// [`Answer::Events`]: those after number `since`, or all that are kept.
+    Events { since: Option<u64> },
+    /// [`Answer::Metrics`].
+    Metrics,
     /// [`Answer::Names`].
     ListNames,
     /// [`Answer::Status`].
@@ -179,6 +184,10 @@ pub enum Answer {
     Nodes(Vec<NodeInfo>),
     /// What waits now.
     Waits(Vec<wire::Wait>),
+    /// What has happened, by number.
+    Events(Box<wire::EventsReply>),
+    /// Metrics of this daemon; those of the head are about the DVM too. The shell adds its own.
+    Metrics(Vec<Family>),
     /// The names that ranks have published, in order.
     Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; the shell adds its own.

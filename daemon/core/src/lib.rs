@@ -6,6 +6,7 @@
 //! - [`place`] and [`taskmap`]: which rank runs on which node. [`plan`]: the same as request and answer messages.
 //! - [`addresses`]: which addresses a node advertises, and at which ones others dial it.
 //! - [`status`]: numbers of failures, as PMIx gives them.
+//! - [`metrics`]: what daemons count, as text for Prometheus.
 //! - [`kvs`], [`outbox`]: the store through which ranks exchange keys, and streams that survive lost links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
@@ -18,6 +19,7 @@ mod contract;
 mod head;
 pub mod kvs;
 pub mod leftovers;
+pub mod metrics;
 mod node;
 pub mod outbox;
 pub mod place;

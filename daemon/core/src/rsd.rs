@@ -38,6 +38,7 @@ impl Rsd {
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         let first = out.len();
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
+        let restores = matches!(input, Input::Kept { .. });
         match input {
             Input::Call { req, caller, call } => self.on_call(now, req, caller, call, &mut from_node, &mut from_head),
             Input::Kept { records, logs } => {
@@ -65,6 +66,7 @@ impl Rsd {
             Input::ReachedAt(ip) => self.node.on_reached_at(ip, &mut from_node),
             Input::Tick => {}
         }
+        self.head.iter_mut().for_each(|head| head.restores(restores));
         self.settle(now, from_node, from_head, out);
         // A launch comes first, so that the job's log and answers are written while its ranks start.
         out[first..].sort_by_key(|effect| !matches!(effect, Effect::StartStep(_)));
@@ -98,6 +100,11 @@ impl Rsd {
                 }
                 from_node.answer(req, Answer::Status(Box::new(status)));
             }
+            (Call::Metrics, head) => {
+                let mut families = self.node.metrics();
+                families.extend(head.iter().flat_map(|head| head.metrics(caller)));
+                from_node.answer(req, Answer::Metrics(families));
+            }
             (Call::Pmi { job, rank, namespace, op }, _) => {
                 self.node.on_pmi_request(req, caller, (job, rank), &namespace, op, from_node);
             }
@@ -119,7 +126,10 @@ impl Rsd {
             while !(from_node.is_empty() && from_head.is_empty()) {
                 while let Some(output) = from_head.pop() {
                     match output {
-                        Output::Effect(effect) => out.push(effect),
+                        Output::Effect(effect) => {
+                            self.head.iter_mut().for_each(|head| head.observe(now, &effect));
+                            out.push(effect);
+                        }
                         Output::Message(order) => self.node.on_order(now, order, &mut from_node),
                     }
                 }
@@ -159,6 +169,11 @@ impl Rsd {
     /// Returns the daemon's node id; the head has id 0.
     pub fn node(&self) -> NodeId {
         self.node.id()
+    }
+
+    /// Returns the number of the last event ([`Call::Events`]); 0: this daemon is not the head.
+    pub fn last_event(&self) -> u64 {
+        self.head.as_ref().map_or(0, Head::last_event)
     }
 
     /// Returns the links of the connected steps.

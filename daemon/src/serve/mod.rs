@@ -4,6 +4,7 @@
 //! - [`head`]: clients' requests about the DVM, answered by the head; [`forward`]: the same on every other daemon, forwarded to
 //!   the head.
 //!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
+//! - [`observe`]: events of the DVM, and metrics.
 //! - [`callers`]: the users who make requests.
 //! - [`link`]: child daemons and steps; [`connect_back`]: where a child is reachable. [`pmi`]: ranks that speak gRPC. [`join`]: the
 //!   socket for members of groups.
@@ -17,6 +18,7 @@ pub(crate) mod head;
 pub(crate) mod join;
 mod kv;
 pub(crate) mod link;
+pub(crate) mod observe;
 pub(crate) mod pmi;
 
 use std::pin::Pin;

@@ -16,6 +16,7 @@ use rsd_core::{Rsd, Uplink};
 use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
+use rsd_proto::services::observe_server::ObserveServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::parts::SENT_BYTES_MAX;
 use rsd_proto::transport::token::Token;
@@ -35,6 +36,8 @@ use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::failed::Failed;
 use crate::inventory;
+use crate::metrics::Meter;
+use crate::metrics::port::MetricsPort;
 use crate::network;
 use crate::options::StartOptions;
 use crate::presence::{Presence, Sockets};
@@ -49,6 +52,7 @@ use crate::serve::callers::Callers;
 use crate::serve::forward::{ForwardService, Turns};
 use crate::serve::head::HeadService;
 use crate::serve::link::{Limits as LinkLimits, LinkService};
+use crate::serve::observe::ObserveService;
 use crate::serve::pmi::PmiService;
 use crate::settings::tuning;
 use crate::shell::{Placed, Shell};
@@ -167,8 +171,24 @@ pub(super) async fn serve(
     let turns = Turns(Shares::new(settings.users.connections));
     let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
     let machine = inventory.machine.clone();
+    let meter = Meter::new(door.clone(), state_dir, about.started_ms);
+    let metrics_port = match options.metrics {
+        Some(at) => Some(MetricsPort::open(at).await?),
+        None => None,
+    };
+    let metrics_at = metrics_port.as_ref().and_then(|port| port.address().ok());
+    let observe = ObserveService {
+        door: door.clone(),
+        callers,
+        way_up: way_up.clone(),
+        followers: followers.clone(),
+        turns: turns.clone(),
+        meter: meter.clone(),
+    };
+    metrics_port.map(|port| tokio::spawn(port.serve(meter)));
     let services =
-        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals);
+        services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals)
+            .with(observed(observe));
     let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
@@ -195,8 +215,10 @@ pub(super) async fn serve(
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
     let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
+    let metrics_line = metrics_at.map(|at| format!("rsd: metrics at: http://{at}/metrics\n"));
     let join_line = join_line(&door, &membership, &at).await;
-    let more: String = [out_of_reach, join_line, full_disk(state_dir)].into_iter().flatten().collect();
+    let more = [out_of_reach, metrics_line, join_line, full_disk(state_dir)];
+    let more: String = more.into_iter().flatten().collect();
     let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
         over = &mut work => over.context("the daemon's loop")?,
@@ -315,6 +337,12 @@ fn full_disk(state_dir: &StateDir) -> Option<String> {
         )
     };
     (free_bytes < FULL_DISK_BYTES).then(text)
+}
+
+fn observed(observe: ObserveService) -> ObserveServer<ObserveService> {
+    ObserveServer::new(observe)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 /// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a

@@ -38,7 +38,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing::{debug, warn};
+use tracing::{debug, error_span, warn};
 
 use crate::clock::Clock;
 use crate::descriptors::{self, Room};
@@ -81,7 +81,8 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     if let Some(files) = options.nofile {
         descriptors::lower(files);
     }
-    crate::logging::start(&settings.log.level, settings.log.format)?;
+    let level = options.logging.log.as_deref().unwrap_or(&settings.log.level);
+    crate::logging::start(level, options.logging.log_format.unwrap_or(settings.log.format))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let tuning = crate::settings::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -95,6 +96,8 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
             Some(_) | None => wait_for_order().await?,
         };
         let Some((job, node)) = order else { return Ok(()) };
+        // All lines of this process are about one job. (It has one thread, so the span is around everything that follows.)
+        let _about = error_span!("step", job, node).entered();
         // The lock shows daemons that this step is running.
         let (launch, file) = match given {
             Some(file) => step_files::take_given(file)?,

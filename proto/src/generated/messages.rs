@@ -1598,6 +1598,250 @@ pub struct ShutdownRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownReply {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsRequest {
+    /// Only events with larger numbers; absent: all that the head has kept.
+    #[prost(uint64, optional, tag = "260")]
+    pub since: ::core::option::Option<u64>,
+    /// Whether to go on with later events. Otherwise the stream ends with the last event that has happened.
+    #[prost(bool, tag = "261")]
+    pub follow: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EventsReply {
+    /// By number.
+    #[prost(message, repeated, tag = "260")]
+    pub events: ::prost::alloc::vec::Vec<DvmEvent>,
+    /// How many events after the ones that the caller has are not kept any more, also if the caller could not have seen them.
+    #[prost(uint64, tag = "261")]
+    pub missed: u64,
+    /// Whether the head was started after the event `since`. Its predecessor's events are not kept, and not counted in `missed`.
+    #[prost(bool, tag = "262")]
+    pub head_restarted: bool,
+    /// The number from which the caller can go on.
+    #[prost(uint64, tag = "263")]
+    pub cursor: u64,
+}
+/// One thing that has happened. Numbers rise, also across restarts of the head, but not one by one: other users' events have some.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DvmEvent {
+    #[prost(uint64, tag = "260")]
+    pub number: u64,
+    /// Milliseconds since the epoch by the head's clock.
+    #[prost(uint64, tag = "261")]
+    pub at_ms: u64,
+    #[prost(oneof = "dvm_event::What", tags = "262, 263, 264, 265, 266")]
+    pub what: ::core::option::Option<dvm_event::What>,
+}
+/// Nested message and enum types in `DvmEvent`.
+pub mod dvm_event {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        #[prost(message, tag = "262")]
+        Job(super::JobChange),
+        #[prost(message, tag = "263")]
+        Node(super::NodeChange),
+        #[prost(message, tag = "264")]
+        Group(super::GroupChange),
+        #[prost(message, tag = "265")]
+        Token(super::TokenChange),
+        #[prost(message, tag = "266")]
+        HeadStarted(super::HeadStarted),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobChange {
+    #[prost(uint64, tag = "260")]
+    pub job: u64,
+    /// Whose job it is; absent in a DVM that serves one user.
+    #[prost(message, optional, tag = "261")]
+    pub owner: ::core::option::Option<User>,
+    #[prost(oneof = "job_change::Change", tags = "262, 263, 264, 265, 266, 267")]
+    pub change: ::core::option::Option<job_change::Change>,
+}
+/// Nested message and enum types in `JobChange`.
+pub mod job_change {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        /// The command lines, shortened.
+        #[prost(string, tag = "262")]
+        Submitted(::prost::alloc::string::String),
+        /// Why it waits.
+        #[prost(string, tag = "263")]
+        Queued(::prost::alloc::string::String),
+        #[prost(message, tag = "264")]
+        Placed(super::JobPlaced),
+        /// Why its ranks are being ended.
+        #[prost(string, tag = "265")]
+        Killing(::prost::alloc::string::String),
+        #[prost(message, tag = "266")]
+        RankFailed(super::RankFailure),
+        #[prost(message, tag = "267")]
+        Ended(super::JobEnd),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobPlaced {
+    #[prost(uint32, tag = "260")]
+    pub ranks: u32,
+    #[prost(uint32, tag = "261")]
+    pub nodes: u32,
+    /// The first of them.
+    #[prost(string, repeated, tag = "262")]
+    pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Only the first failures of a job have an event; JobEnd counts all.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankFailure {
+    #[prost(uint32, tag = "260")]
+    pub rank: u32,
+    #[prost(string, tag = "261")]
+    pub node: ::prost::alloc::string::String,
+    /// "rank 3 exited with code 1".
+    #[prost(string, tag = "262")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobEnd {
+    #[prost(enumeration = "JobState", tag = "260")]
+    pub state: i32,
+    #[prost(uint32, tag = "261")]
+    pub exit_code: u32,
+    /// The first failure, as a sentence; empty: none.
+    #[prost(string, tag = "262")]
+    pub cause: ::prost::alloc::string::String,
+    /// How many ranks failed.
+    #[prost(uint32, tag = "263")]
+    pub failed_ranks: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeChange {
+    #[prost(uint32, tag = "260")]
+    pub node: u32,
+    #[prost(string, tag = "261")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "NodeEvent", tag = "262")]
+    pub change: i32,
+    /// Why, or the node's labels.
+    #[prost(string, tag = "263")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupChange {
+    #[prost(string, tag = "260")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "261")]
+    pub epoch: u64,
+    /// The epoch's job.
+    #[prost(uint64, tag = "262")]
+    pub job: u64,
+    #[prost(oneof = "group_change::Change", tags = "263, 264, 265")]
+    pub change: ::core::option::Option<group_change::Change>,
+}
+/// Nested message and enum types in `GroupChange`.
+pub mod group_change {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        /// All members are present: how many.
+        #[prost(uint32, tag = "263")]
+        Formed(u32),
+        #[prost(message, tag = "264")]
+        EpochEnded(super::JobEnd),
+        /// It takes no more members.
+        #[prost(bool, tag = "265")]
+        Closed(bool),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenChange {
+    #[prost(uint64, tag = "260")]
+    pub token: u64,
+    /// Whom it logs in.
+    #[prost(uint32, tag = "261")]
+    pub uid: u32,
+    #[prost(oneof = "token_change::Change", tags = "262, 263, 264")]
+    pub change: ::core::option::Option<token_change::Change>,
+}
+/// Nested message and enum types in `TokenChange`.
+pub mod token_change {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        /// How often it may be used.
+        #[prost(uint32, tag = "262")]
+        Made(u32),
+        /// How often it may still be used.
+        #[prost(uint32, tag = "263")]
+        Used(u32),
+        #[prost(bool, tag = "264")]
+        Revoked(bool),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadStarted {
+    #[prost(string, tag = "260")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "261")]
+    pub version: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricsReply {
+    /// In the text format of Prometheus.
+    #[prost(string, tag = "260")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NodeEvent {
+    Unknown = 0,
+    Joined = 260,
+    /// Its link is cut.
+    Away = 261,
+    /// Its link is up again.
+    Back = 262,
+    /// It did not come back in time, or was removed.
+    Lost = 263,
+    /// Its daemon has stopped.
+    Left = 264,
+    Drained = 265,
+    Resumed = 266,
+    Labelled = 267,
+}
+impl NodeEvent {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "NODE_EVENT_UNKNOWN",
+            Self::Joined => "NODE_EVENT_JOINED",
+            Self::Away => "NODE_EVENT_AWAY",
+            Self::Back => "NODE_EVENT_BACK",
+            Self::Lost => "NODE_EVENT_LOST",
+            Self::Left => "NODE_EVENT_LEFT",
+            Self::Drained => "NODE_EVENT_DRAINED",
+            Self::Resumed => "NODE_EVENT_RESUMED",
+            Self::Labelled => "NODE_EVENT_LABELLED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NODE_EVENT_UNKNOWN" => Some(Self::Unknown),
+            "NODE_EVENT_JOINED" => Some(Self::Joined),
+            "NODE_EVENT_AWAY" => Some(Self::Away),
+            "NODE_EVENT_BACK" => Some(Self::Back),
+            "NODE_EVENT_LOST" => Some(Self::Lost),
+            "NODE_EVENT_LEFT" => Some(Self::Left),
+            "NODE_EVENT_DRAINED" => Some(Self::Drained),
+            "NODE_EVENT_RESUMED" => Some(Self::Resumed),
+            "NODE_EVENT_LABELLED" => Some(Self::Labelled),
+            _ => None,
+        }
+    }
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Up {
     #[prost(

@@ -183,10 +183,10 @@ fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
         // Another user, whom a daemon that serves all users has let in: the state machine knows what is whose.
         (Who::Local { .. }, "rsd.v1.Dvm", method) if method != "Shutdown" => Ok(()),
         (Who::Local { .. }, "rsd.v1.Link", "Attach")
-        | (Who::Local { .. }, "rsd.v1.Pmi", _)
+        | (Who::Local { .. }, "rsd.v1.Pmi" | "rsd.v1.Observe", _)
         | (Who::Local { .. }, "rsd.v1.Access", "NewToken" | "ListTokens" | "RevokeToken")
-        | (Who::Node(_), "rsd.v1.Link" | "rsd.v1.Dvm" | "rsd.v1.Access", _)
-        | (Who::User(_), "rsd.v1.Dvm", _)
+        | (Who::Node(_), "rsd.v1.Link" | "rsd.v1.Dvm" | "rsd.v1.Observe" | "rsd.v1.Access", _)
+        | (Who::User(_), "rsd.v1.Dvm" | "rsd.v1.Observe", _)
         | (Who::User(_), "rsd.v1.Access", "Renew")
         | (Who::Guest(_), "rsd.v1.Access", "Join" | "Login") => Ok(()),
         (Who::Guest(why), _, _) => Err(format!(
@@ -244,6 +244,7 @@ mod tests {
             ("rsd.v1.Access", "RevokeToken", [false, true, false, true, true]),
             ("rsd.v1.Dvm", "Submit", [false, true, true, true, true]),
             ("rsd.v1.Dvm", "Shutdown", [false, true, true, false, true]),
+            ("rsd.v1.Observe", "Events", [false, true, true, true, true]),
             ("rsd.v1.Link", "Attach", [false, true, false, true, true]),
             ("rsd.v1.Pmi", "Put", [false, false, false, true, true]),
             ("rsd.v1.Other", "Join", [false, false, false, false, true]),

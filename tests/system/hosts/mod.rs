@@ -1,6 +1,7 @@
 //! Daemons and jobs on several hosts with real networks between them ([`rsd_tests::hosts`]).
 
 mod addresses;
+mod doctor;
 mod hosts_themselves;
 mod joining;
 mod losses;

@@ -45,6 +45,10 @@ impl Head {
                 Ok(jobs) => out.answer(req, Answer::Jobs(jobs)),
                 Err(refused) => out.refuse(req, refused),
             },
+            Call::Events { since } => {
+                let events = self.feed.after(since, |audience| audience.has(caller, self.serves_all));
+                out.answer(req, events.map_or_else(Answer::Refused, |events| Answer::Events(Box::new(events))));
+            }
             Call::ListNames => {
                 out.answer(req, Answer::Names(self.names.list(|realm| !self.serves_all || caller.may_use(realm))))
             }
@@ -75,7 +79,7 @@ impl Head {
                 head.timers.cancel(&Due::Owner(job));
                 Ok(())
             }),
-            Call::Status | Call::Pmi { .. } => {} // answered by the daemon and its node
+            Call::Status | Call::Metrics | Call::Pmi { .. } => {} // answered by the daemon and its node
         }
     }
 

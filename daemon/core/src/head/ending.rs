@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, job_event, kept, rank_exit};
+use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, group_change, job_event, kept, rank_exit};
 
 use super::job::Job;
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
-use super::{Due, Head};
+use super::{Due, Head, feed};
 use crate::between::{Loss, Order, Outputs};
 use crate::{JobId, NodeId, Now, sentences};
 
@@ -236,6 +236,10 @@ impl Head {
             },
         };
         let realm = self.realm(job.owner_uid());
-        self.lobbies.of(realm).over(id, state, cause);
+        let end = feed::epoch_end(state, cause.as_deref());
+        if let Some((group, epoch)) = self.lobbies.of(realm).over(id, state, cause) {
+            let change = Some(group_change::Change::EpochEnded(end));
+            self.feed.group(realm, wire::GroupChange { group, epoch, job: id, change });
+        }
     }
 }

@@ -6,7 +6,8 @@ use prost::Message;
 use rsd_proto::frameworks;
 use rsd_proto::join::{check_namespace, self_named_host};
 use rsd_proto::v1::{
-    self as wire, App, GroupEpoch, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, down, kept, rank_exit,
+    self as wire, App, GroupEpoch, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, down, group_change, kept,
+    rank_exit,
 };
 
 use super::Head;
@@ -50,6 +51,8 @@ impl Head {
             GroupCall::Close(name) => {
                 let realm = self.realm_of_group(caller, &name)?;
                 self.lobbies.of(realm).close(now.mono, &name, &mut due)?;
+                let (group, change) = (name.clone(), Some(group_change::Change::Closed(true)));
+                self.feed.group(realm, wire::GroupChange { group, change, ..Default::default() });
                 (realm, name)
             }
             GroupCall::Kick { name, pid, node } => {
@@ -185,6 +188,8 @@ impl Head {
             export: frameworks::list(&wanted.collect::<Vec<_>>()),
         };
         self.lobbies.of(realm).began(complete, id);
+        let (group, formed) = (complete.group.clone(), Some(group_change::Change::Formed(map.size())));
+        self.feed.group(realm, wire::GroupChange { group, epoch: complete.epoch, job: id, change: formed });
         let user = complete.seats.first().map(|seat| seat.join.user.clone()).unwrap_or_default();
         self.start_epoch(now, id, self.owner(realm, user), epoch, map, None, out);
         if let Some(epoch) = self.jobs.get(id).and_then(Job::kept) {

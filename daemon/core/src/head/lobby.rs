@@ -253,9 +253,10 @@ impl Lobby {
         }
     }
 
-    /// Records that a job has ended. Returns whether it was an epoch.
-    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> bool {
-        let Some(Entered { group: name, epoch, tokens }) = self.epochs.remove(&job) else { return false };
+    /// Records that a job has ended. If it was an epoch, returns its group and number.
+    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> Option<(String, u64)> {
+        let Entered { group: name, epoch, tokens } = self.epochs.remove(&job)?;
+        let over = (name.clone(), epoch);
         for token in tokens {
             if self.entered.get(&token) == Some(&job) {
                 self.entered.remove(&token);
@@ -269,7 +270,7 @@ impl Lobby {
             self.changed.insert(name.clone());
             self.touched.insert(name);
         }
-        true
+        Some(over)
     }
 
     // --- restarts ---

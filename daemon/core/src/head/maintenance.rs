@@ -1,6 +1,6 @@
 //! Calls that change a node: `rsctl node drain`, `resume`, `label` and `remove`.
 
-use rsd_proto::v1::{self as wire, NodeInfo, RemoveNode, change_node_request::Change, down, kept};
+use rsd_proto::v1::{self as wire, NodeEvent, NodeInfo, RemoveNode, change_node_request::Change, down, kept};
 
 use super::marks::Marks;
 use super::{Head, offers};
@@ -24,11 +24,21 @@ impl Head {
         }
         let node = offers::find(&self.nodes, &self.ledger, &request.node)?;
         let mut marks = self.nodes.marks(node);
-        match request.change {
-            Some(Change::Drain(drained)) => marks.drained = drained,
-            Some(Change::Label(change)) => marks.change_labels(change)?,
+        let (event, text) = match request.change {
+            Some(Change::Drain(drained)) => {
+                marks.drained = drained;
+                (if drained { NodeEvent::Drained } else { NodeEvent::Resumed }, String::new())
+            }
+            Some(Change::Label(change)) => {
+                marks.change_labels(change)?;
+                let labels = marks.labels.iter().map(|(key, value)| format!("{key}={value}"));
+                (NodeEvent::Labelled, labels.collect::<Vec<_>>().join(" "))
+            }
             Some(Change::Remove(remove)) => return self.remove_node(node, &remove, out),
             None => return Err(Refused::new(exit::USAGE, "the request does not say what to change")),
+        };
+        if marks != self.nodes.marks(node) {
+            self.feed.node(node, &self.nodes.name(node), event, text);
         }
         self.keep(kept::What::Node(marks.kept(node)));
         self.nodes.mark(node, marks);
@@ -52,7 +62,7 @@ impl Head {
             return Err(Refused::new(exit::USAGE, format!("{name} is the head: rsd stop stops the DVM")));
         }
         if self.nodes.is_away(node) {
-            self.lose_nodes(&[node], sentences::node_removed, out);
+            self.lose_nodes(&[node], NodeEvent::Lost, sentences::node_removed, out);
         } else if !remove.stop {
             let text = format!("{name} is connected: rsctl node remove {name} --stop stops its daemon and removes it");
             return Err(Refused::new(exit::USAGE, text));

@@ -15,6 +15,7 @@
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
 //! - [`journal`]: what outlives the head.
+//! - [`feed`]: what clients that watch the DVM are told; [`tally`]: its metrics.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
 //! the nodes, and searching for a parent with room.
@@ -26,6 +27,7 @@ mod ending;
 mod ends;
 mod events;
 mod family;
+mod feed;
 mod fetches;
 mod groups;
 mod history;
@@ -55,6 +57,7 @@ mod rank_set;
 mod requests;
 mod spawned;
 mod stdin;
+mod tally;
 mod tokens;
 mod used;
 mod values;
@@ -65,7 +68,7 @@ mod written;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept, up};
+use rsd_proto::v1::{self as wire, NodeEvent, NodeInfo, down, job_event, kept, up};
 
 use crate::between::{Loss, Order, Outputs, Report};
 use crate::calls::Answer;
@@ -76,6 +79,7 @@ use crate::{JobId, NodeId, Now, Tuning, sentences};
 pub use journal::{KeptJobs, jobs_of};
 
 use events::Events;
+use feed::Feed;
 use fetches::Fetches;
 use jobs::Jobs;
 use knocks::Knocks;
@@ -89,6 +93,7 @@ use published::Published;
 use questions::Questions;
 use queue::Queue;
 use stdin::Fed;
+use tally::Tally;
 use tokens::Tokens;
 use values::Values;
 use waits::Waits;
@@ -133,6 +138,8 @@ pub(crate) struct Head {
     timers: Timers<Due>,
     /// When a job of a user, by uid, is too old to be remembered. This wakes no head that is idle.
     ages: Timers<u32>,
+    feed: Feed,
+    tally: Tally,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
@@ -195,6 +202,8 @@ impl Head {
             returning: BTreeSet::new(),
             timers: Timers::default(),
             ages: Timers::default(),
+            feed: Feed::new(now, &start.me, start.memory.next_node),
+            tally: Tally::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
         }
@@ -218,7 +227,9 @@ impl Head {
         match body {
             up::Body::NodesUp(nodes) => self.on_nodes_up(now, nodes.nodes, out),
             up::Body::NodesAway(nodes) => self.on_nodes_away(now, &nodes.nodes),
-            up::Body::NodesGone(nodes) => self.lose_nodes(&nodes.nodes, sentences::node_stopped, out),
+            up::Body::NodesGone(nodes) => {
+                self.lose_nodes(&nodes.nodes, NodeEvent::Left, sentences::node_stopped, out);
+            }
             up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit) }) => {
                 self.on_rank_failed(now, job, exit, out)
             }
@@ -255,7 +266,7 @@ impl Head {
             match due {
                 Due::Node(node) => {
                     let grace = self.tuning.reattach_grace;
-                    self.lose_nodes(&[node], |name| sentences::node_unreachable(name, grace), out);
+                    self.lose_nodes(&[node], NodeEvent::Lost, |name| sentences::node_unreachable(name, grace), out);
                 }
                 Due::Open(node) => self.on_not_opened(now, node, out),
                 Due::Job(job) => self.on_job_due(now, job, out),
@@ -275,6 +286,25 @@ impl Head {
         if std::mem::take(&mut self.queue.try_again) {
             self.run_queue(now, out);
         }
+        self.feed.settle(now);
+    }
+
+    /// Takes notice of an effect that this head has emitted, for the clients that watch the DVM.
+    pub(crate) fn observe(&mut self, now: Now, effect: &Effect) {
+        self.tally.observe(now, effect, self.feed.restores());
+        let (nodes, jobs) = (&self.nodes, &self.jobs);
+        let alive = |job| jobs.get(job).filter(|job| !job.is_over()).map(|job| job.owner().cloned());
+        self.feed.observe(effect, alive, |node| nodes.name(node));
+    }
+
+    /// Notes whether the present input is what an earlier head has left.
+    pub(crate) fn restores(&mut self, restores: bool) {
+        self.feed.restoring(restores);
+    }
+
+    /// Returns the number of the last event.
+    pub(crate) fn last_event(&self) -> u64 {
+        self.feed.last()
     }
 
     /// Returns the latest time at which [`Head::settle`] must be called.
@@ -291,8 +321,8 @@ impl Head {
         let waiting = self.probes.leftovers().chain(self.waits.leftovers()).chain(self.knocks.leftovers());
         let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
         let among = self.meetings.leftovers().chain(self.fetches.leftovers()).chain(self.published.leftovers());
-        let among =
-            among.chain(self.events.leftovers()).chain(self.watched.leftovers()).chain(self.unwritten.leftovers());
+        let among = among.chain(self.events.leftovers()).chain(self.watched.leftovers());
+        let among = among.chain(self.unwritten.leftovers()).chain(self.feed.leftovers());
         jobs.chain(among)
             .chain(names)
             .chain(questions)
@@ -322,6 +352,7 @@ impl Head {
                 info.joined_ms = now.unix_ms;
             }
             back.push(info.node);
+            self.feed.node_is_up(info.node, &info.name);
             self.timers.cancel(&Due::Node(info.node));
             self.returning.remove(&info.node);
             self.keep_node(&info);
@@ -362,18 +393,26 @@ impl Head {
         self.lobbies.all().for_each(|lobby| lobby.nodes_are_away(now.mono, nodes));
         for node in nodes {
             if self.nodes.set_away(*node) {
+                self.feed.node_is_away(*node, &self.nodes.name(*node));
                 self.timers.set(Due::Node(*node), now.mono + self.tuning.reattach_grace);
             }
         }
     }
 
-    /// Handles that these nodes are lost: their jobs fail.
-    fn lose_nodes(&mut self, nodes: &[NodeId], why: impl Fn(&str) -> String, out: &mut Outputs<Order>) {
+    /// Handles that these nodes are lost, or have left: their jobs fail.
+    fn lose_nodes(
+        &mut self,
+        nodes: &[NodeId],
+        change: NodeEvent,
+        why: impl Fn(&str) -> String,
+        out: &mut Outputs<Order>,
+    ) {
         for node in nodes {
             self.timers.cancel(&Due::Node(*node));
             self.returning.remove(node);
             let Some(name) = self.nodes.remove(*node) else { continue };
             self.keep(kept::What::NodeOut(*node));
+            self.feed.node_is_gone(*node, &name, change, why(&name));
             for job in self.jobs.on_nodes(&[*node]) {
                 let loss = self.jobs.get(job).map_or(Loss::Ends, |job| job.loss_of(*node));
                 out.send_message(Order::GiveUp { job, nodes: vec![*node], why: why(&name), loss });

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rsd_proto::v1::token_change::Change;
 use rsd_proto::v1::{KeptToken, TokenInfo, kept};
 
 use super::Head;
@@ -195,6 +196,7 @@ impl Head {
                 let info = TokenInfo { id, expires_ms, uses_left: uses, uses, revoked: false, uid, login_only };
                 self.tokens.add(now, KeptToken { info: Some(info), hash: Bytes::copy_from_slice(&hash) })?;
                 self.keep_token(id);
+                self.feed.token(&info, Change::Made(uses));
                 Ok(Answer::Tokens(vec![info]))
             }
             TokenCall::List => Ok(Answer::Tokens(self.tokens.infos(caller))),
@@ -205,6 +207,7 @@ impl Head {
                 let was_revoked = std::mem::replace(&mut token.revoked, true);
                 let info = *token;
                 if !was_revoked {
+                    self.feed.token(&info, Change::Revoked(true));
                     self.keep_token(id);
                 }
                 Ok(Answer::Tokens(vec![info]))
@@ -214,7 +217,9 @@ impl Head {
                     return Ok(Answer::Redeemed { uid, node });
                 }
                 let token = self.tokens.redeem(now, id, &hash, &from, new_node)?;
-                let uid = token.info.map_or(0, |info| info.uid);
+                let info = token.info.unwrap_or_default();
+                let uid = info.uid;
+                self.feed.token(&info, Change::Used(info.uses_left));
                 self.keep_token(id);
                 let node = new_node.then(|| {
                     let node = self.memory.next_node;

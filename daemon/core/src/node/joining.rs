@@ -244,6 +244,7 @@ impl Node {
         self.become_node(welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
         self.parent_up = true;
+        self.counts.welcomed();
         let (nodes, gone) = self.tree.changes();
         if !nodes.is_empty() {
             self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes }), out);

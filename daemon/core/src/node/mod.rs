@@ -8,10 +8,12 @@
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
 //!   [`overdue`]: steps that must end their ranks and may hang.
+//! - [`counts`]: what this node counts, for its metrics.
 //! - [`passing`]: messages from below and from above. [`of_steps`]: what a step may send. [`waits`], [`asked`]: requests for what
 //!   ranks wait for.
 
 mod asked;
+mod counts;
 mod gathered;
 mod joining;
 mod locations;
@@ -36,6 +38,7 @@ use crate::contract::{Effect, KnownStep, LinkId, MemberId, ReqId, Start, may_be_
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use asked::Asked;
+use counts::Counts;
 use members::{Members, Settled};
 use overdue::{Due, Overdue};
 use pmi_calls::PmiCalls;
@@ -70,6 +73,7 @@ pub(crate) struct Node {
     members: Members,
     asked: Asked,
     overdue: Overdue,
+    counts: Counts,
     stopping: Option<Stopping>,
 }
 
@@ -101,6 +105,7 @@ impl Node {
             members: Members::default(),
             asked: Asked::default(),
             overdue: Overdue::default(),
+            counts: Counts::default(),
             stopping: None,
         };
         for KnownStep { job, map, group, owner } in steps {
@@ -141,7 +146,7 @@ impl Node {
 
     /// Forwards everything that is ready, and settles members whose answer has arrived or is overdue.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
-        self.advance_relays(out);
+        self.advance_relays(now, out);
         self.settle_asked(now, out);
         self.watch_steps(now, out);
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {

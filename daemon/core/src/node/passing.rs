@@ -17,6 +17,7 @@ impl Node {
             down::Body::FenceDown(fence) => {
                 let Some(relay) = self.relays.get_mut(fence.job) else { return };
                 relay.fence_down(&fence);
+                self.counts.passed(fence.job, fence.epoch);
                 self.to_job(fence.job, down::Body::FenceDown(fence), out);
             }
             down::Body::Locations(wire::Locations { job, ports }) => {
@@ -129,6 +130,7 @@ impl Node {
         }
         self.to_job(job, down::Body::Release(wire::Release { job }), out);
         let relay = self.relays.remove(job);
+        self.counts.passed(job, u64::MAX);
         if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(job) {
             self.overdue.forget(job);
             out.push(Effect::ForgetStep(job));
@@ -158,10 +160,14 @@ impl Node {
         match body {
             up::Body::FenceUp(fence) => {
                 let me = self.me.node;
+                let (job, epoch) = (fence.job, fence.epoch);
                 let missed = self.relays.get_mut(fence.job).and_then(|relay| match step {
                     Some(_) => relay.fence_up_of_step(link, me, fence),
                     None => relay.fence_up(fence),
                 });
+                if missed.is_none() && self.relays.contains(job) {
+                    self.counts.entered(now.mono, job, epoch);
+                }
                 missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
             }
             up::Body::Located(wire::Located { job, nodes, ports }) => {
@@ -230,6 +236,7 @@ impl Node {
             return out.send(link, down::Body::Release(wire::Release { job }));
         }
         let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
+        self.counts.resumed();
         let owner = self.steps.owner(job);
         self.ensure_relay(job, map, owner);
         // The head itself is concerned only by steps.
@@ -238,7 +245,7 @@ impl Node {
         }
     }
 
-    pub(super) fn advance_relays(&mut self, out: &mut Outputs<Report>) {
+    pub(super) fn advance_relays(&mut self, now: Now, out: &mut Outputs<Report>) {
         while let Some((job, ripe)) = self.relays.advance() {
             match ripe {
                 Ripe::FenceUp(fence) => self.pass_up(up::Body::FenceUp(fence), out),
@@ -250,7 +257,10 @@ impl Node {
                 }
                 Ripe::Begun(begun) => self.pass_up(up::Body::Begun(begun), out),
                 Ripe::Done(done) => self.pass_up(up::Body::Done(done), out),
-                Ripe::FenceDown(fence) => self.to_job(job, down::Body::FenceDown(fence), out),
+                Ripe::FenceDown(fence) => {
+                    self.counts.complete(now.mono, job, fence.epoch);
+                    self.to_job(job, down::Body::FenceDown(fence), out);
+                }
                 Ripe::TooLarge { fence, bytes } => self.refuse_fence(job, fence, bytes, out),
                 Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),
                 Ripe::Over { exits, usage } => out.send_message(Report::Over { job, exits, usage }),

@@ -151,6 +151,36 @@ fn calls(job: JobId) -> Vec<Call> {
 }
 
 #[test]
+fn events_and_metrics_show_each_user_what_is_its_own() {
+    let mut head = Head::new();
+    head.submit(ANN).unwrap();
+    head.submit(BOB).unwrap();
+    let jobs = |head: &mut Head, caller| -> Vec<JobId> {
+        let (answer, _) = head.ask(caller, Call::Events { since: None });
+        let Answer::Events(reply) = answer else { panic!("{answer:?}") };
+        let mut jobs: Vec<JobId> = reply
+            .events
+            .iter()
+            .filter_map(|event| match &event.what {
+                Some(wire::dvm_event::What::Job(change)) => Some(change.job),
+                _ => None,
+            })
+            .collect();
+        jobs.dedup();
+        jobs
+    };
+    assert_eq!([ANN, BOB, ROOT].map(|caller| jobs(&mut head, caller)), [vec![1], vec![2], vec![1, 2]]);
+    let names = |head: &mut Head, caller| -> bool {
+        let (answer, _) = head.ask(caller, Call::Metrics);
+        let Answer::Metrics(families) = answer else { panic!("{answer:?}") };
+        let text = rsd_core::metrics::text(&families);
+        assert!(text.contains("rsd_jobs{state=\"running\"} 2\n"), "{text}");
+        text.contains("user1001")
+    };
+    assert_eq!([ANN, BOB, ROOT].map(|caller| names(&mut head, caller)), [false, false, true]);
+}
+
+#[test]
 fn what_another_users_jobs_wait_for_is_not_listed() {
     let mut head = Head::new();
     head.submit(ANN).unwrap();

@@ -1,0 +1,194 @@
+//! `rsctl top`: a live view of nodes, jobs and waits.
+//!
+//! [`look`] asks the daemon; [`state`] has what is shown and what keys do, without I/O; [`render`] draws it, and [`plain`] prints it where
+//! there is no screen. This module has the loop around them.
+
+mod look;
+mod plain;
+mod render;
+mod state;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rsd_proto::transport::exit;
+use rsd_proto::v1::{LogsRequest, Record, SignalRequest};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::dvm::{self, Client, Dvm};
+use crate::exit::Failure;
+use crate::options::watching::Top;
+use crate::{json, print, run};
+use look::{Looks, Snapshot};
+use state::{Action, Key, State};
+
+/// The most records of a job's output that wait to be shown.
+const RECORDS: usize = 64;
+
+/// `top`.
+pub(crate) async fn top(dvm: &Dvm, options: Top, as_json: bool) -> Result<u8, Failure> {
+    let looks = Looks::new(dvm.client().await?, dvm.observer().await?);
+    let is_dumb = std::env::var("TERM").map_or(true, |term| term.is_empty() || term == "dumb");
+    let has_screen = std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !is_dumb;
+    if as_json || options.plain || !has_screen {
+        return print_tables(looks, &options, as_json).await;
+    }
+    show(looks, dvm.client().await?, options.interval).await
+}
+
+async fn print_tables(mut looks: Looks, options: &Top, as_json: bool) -> Result<u8, Failure> {
+    let mut printed = 0;
+    loop {
+        let snapshot = looks.look().await?;
+        match as_json {
+            true => print::out(&(json::document(plain::document(&snapshot)) + "\n"))?,
+            false => print::out(&plain::tables(&snapshot, print::width()))?,
+        }
+        printed += 1;
+        if options.count.is_some_and(|count| printed >= count) {
+            return Ok(0);
+        }
+        tokio::time::sleep(options.interval).await;
+    }
+}
+
+/// Something that changes the screen.
+enum Change {
+    Key(Key),
+    Resized,
+    Looked(Result<Snapshot, Failure>),
+}
+
+/// Shows the screen until the user leaves it.
+async fn show(looks: Looks, mut client: Client, interval: Duration) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::new(exit::SYSTEM, format!("cannot use the terminal: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    let (changes, mut changed) = mpsc::channel(16);
+    tokio::spawn(keep_looking(looks, interval, changes.clone()));
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    // Reading blocks, so a thread reads. It ends with the process.
+    std::thread::spawn(move || read_keys(&changes));
+    let mut state = State::default();
+    let mut records: Option<mpsc::Receiver<Vec<Record>>> = None;
+    let ended = loop {
+        if let Err(error) = terminal.draw(|frame| render::draw(frame, &mut state)) {
+            break Err(failed(error));
+        }
+        let change = tokio::select! {
+            _ = terminate.recv() => break Ok(128 + 15),
+            _ = hangup.recv() => break Ok(128 + 1),
+            change = changed.recv() => change,
+            more = next_records(&mut records) => {
+                state.on_records(more);
+                continue;
+            }
+        };
+        let action = match change {
+            // The thread has ended: the terminal is gone.
+            None => break Ok(0),
+            Some(Change::Resized) => continue,
+            Some(Change::Looked(Ok(snapshot))) => {
+                state.on_snapshot(snapshot);
+                continue;
+            }
+            Some(Change::Looked(Err(failure))) => break Err(failure),
+            Some(Change::Key(key)) => state.on_key(key),
+        };
+        let done = match action {
+            Action::Nothing => continue,
+            Action::Quit => break Ok(0),
+            Action::CloseLog => {
+                records = None;
+                continue;
+            }
+            Action::OpenLog(job) => {
+                records = Some(follow(client.clone(), job));
+                continue;
+            }
+            Action::Cancel(job) => {
+                run::cancel(&mut client, job, None).await.map(|_| format!("job {job} is being cancelled"))
+            }
+            Action::Signal(job, number) => {
+                let request = SignalRequest { job, rank: None, signal: number };
+                let sent = dvm::answer(&format!("signalling job {job}"), client.signal(request)).await;
+                sent.map(|_| format!("sent signal {number} to job {job}"))
+            }
+        };
+        state.say(done.unwrap_or_else(|failure| failure.to_string()));
+    };
+    ratatui::restore();
+    ended
+}
+
+async fn keep_looking(mut looks: Looks, interval: Duration, changes: mpsc::Sender<Change>) {
+    loop {
+        let looked = looks.look().await;
+        let is_over = looked.is_err();
+        if changes.send(Change::Looked(looked)).await.is_err() || is_over {
+            return;
+        }
+        tokio::time::sleep(interval).await;
+    }
+}
+
+fn read_keys(changes: &mpsc::Sender<Change>) {
+    while let Ok(event) = event::read() {
+        let change = match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => key_of(key).map(Change::Key),
+            Event::Resize(..) => Some(Change::Resized),
+            Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) | Event::Paste(_) => None,
+        };
+        if change.is_some_and(|change| changes.blocking_send(change).is_err()) {
+            return;
+        }
+    }
+}
+
+fn key_of(key: KeyEvent) -> Option<Key> {
+    Some(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+        KeyCode::Char(c) if !key.modifiers.contains(KeyModifiers::CONTROL) => Key::Char(c),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Tab | KeyCode::Right => Key::Next,
+        KeyCode::BackTab | KeyCode::Left => Key::Previous,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        _ => return None,
+    })
+}
+
+/// Follows the output of a job, as fast as it is shown.
+fn follow(mut client: Client, job: u64) -> mpsc::Receiver<Vec<Record>> {
+    let (sender, receiver) = mpsc::channel(RECORDS);
+    tokio::spawn(async move {
+        let request = LogsRequest { job, follow: true, ..LogsRequest::default() };
+        let Ok(mut records) = dvm::answer("reading the output", client.logs(request)).await else { return };
+        while let Ok(Some(record)) = records.message().await {
+            if sender.send(vec![record]).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+async fn next_records(records: &mut Option<mpsc::Receiver<Vec<Record>>>) -> Vec<Record> {
+    let Some(receiver) = records else { return std::future::pending().await };
+    let Some(mut first) = receiver.recv().await else {
+        *records = None; // it has ended
+        return Vec::new();
+    };
+    while let Ok(more) = receiver.try_recv() {
+        first.extend(more);
+    }
+    first
+}
