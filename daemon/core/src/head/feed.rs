@@ -333,7 +333,7 @@ mod tests {
     }
 
     fn log(feed: &mut Feed, job: JobId, body: job_event::Body) {
-        let event = Box::new(JobEvent { at_ms: 1, body: Some(body) });
+        let event = Box::new(JobEvent { at_ms: 1, body: Some(body), ..JobEvent::default() });
         feed.observe(&Effect::Log { job, event }, |_| None, |node| format!("n{node}"));
         feed.settle(NOW);
     }
@@ -432,7 +432,11 @@ mod tests {
         let owner = Some(User { uid: 1001, name: "u".into() });
         log(&mut feed, 1, job_event::Body::Ended(JobInfo { owner: owner.clone(), ..Default::default() }));
         // Of this one, not even the submission was logged again.
-        let event = Box::new(JobEvent { at_ms: 1, body: Some(job_event::Body::Killing(Default::default())) });
+        let event = Box::new(JobEvent {
+            at_ms: 1,
+            body: Some(job_event::Body::Killing(Default::default())),
+            ..JobEvent::default()
+        });
         feed.observe(&Effect::Log { job: 2, event }, |_| Some(owner.clone()), |_| String::new());
         log(&mut feed, 2, job_event::Body::Ended(JobInfo { owner: owner.clone(), ..Default::default() }));
         assert_eq!([1001, 1002].map(|uid| seen(&feed, None, uid).0.len()), [4, 1]);
