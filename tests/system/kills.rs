@@ -83,7 +83,7 @@ impl Random {
 
 /// Kills the head `kills` times while jobs run.
 fn campaign(mpi: Mpi, spawning: Mpi, kills: usize, seed: u64) {
-    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 12, args: Vec::new() });
+    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 20, args: Vec::new() });
     let kinds = kinds(mpi, spawning);
     let undisturbed: Vec<_> = kinds
         .iter()

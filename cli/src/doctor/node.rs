@@ -1,7 +1,7 @@
 //! `rsctl examine`, which `rsctl doctor` runs on every node as a rank: it looks at what programs get there, and connects to its peers.
 //!
 //! It speaks lines of JSON: on standard output a [`Looked`], then, after a line with a [`Plan`] on standard input, one [`Reached`] for each peer,
-//! and [`Done`]. Peers prove themselves by the plan's secret, so no other program can use the open port. Everything has a deadline.
+//! and `Done`. Peers prove themselves by the plan's secret, so no other program can use the open port. Everything has a deadline.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -79,6 +79,7 @@ impl Head {
         };
         // Its place is reserved until it attaches or its grace has passed.
         let node = joiner.node;
+        self.keep_node(joiner);
         self.nodes.insert(joiner.clone(), true);
         self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
         out.send_message(Order::Redirect { link, redirect });

@@ -328,7 +328,8 @@ fn the_loads_of_all_nodes_are_measured_in_one_round() {
 fn the_oldest_ended_jobs_are_forgotten_with_their_logs() {
     let mut world = World::new(1, 2, 2, Tuning { jobs_kept: 3, ..Tuning::default() });
     let program = world.program(|_, _, _| vec![Op::Exit(0)]);
-    let jobs: Vec<JobId> = (0..8).map(|_| world.submit(spec(program, 2))).collect();
+    // One runs after the other.
+    let jobs: Vec<JobId> = (0..8).map(|_| world.submit(spec(program, 4))).collect();
     world.run();
     assert_eq!(world.logs.keys().copied().collect::<Vec<_>>(), jobs[5..]);
     world.assert_at_rest();

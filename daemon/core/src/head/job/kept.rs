@@ -101,8 +101,8 @@ impl Job {
         let body = wire::LaunchBody::decode(launch.body.clone()).ok()?;
         let spec = body.spec?;
         let wanted = plan::request(&spec).ok()?;
-        let past = spec.timeout_ms.checked_sub(now.unix_ms.saturating_sub(kept.started_ms)).unwrap_or_default();
-        let until = (spec.timeout_ms > 0).then(|| now.mono + Duration::from_millis(past));
+        let left = spec.timeout_ms.saturating_sub(now.unix_ms.saturating_sub(kept.started_ms));
+        let until = (spec.timeout_ms > 0).then(|| now.mono + Duration::from_millis(left));
         let bytes = spec_bytes(&spec, &body.preput);
         let (readers, command) = (stdin::reading_nodes(&spec, &map), command_line(&spec));
         let pending = Pending { spec, wanted, secret: bytes::Bytes::new(), preput: Vec::new(), reason: String::new() };
