@@ -236,7 +236,7 @@ cpu time   6.0s user, 0.1s system; 61% of 2.0s on 5 ranks
 memory     50.0 MiB at most in one process (rank 1 on n0)
 faults     0 minor, 0 major
 switches   0 voluntary, 0 involuntary
-output     2.0 KiB; not all is in the log: the disk is full
+output     2.0 KiB; 1.0 KiB are not in the log
 
 NODE  RANKS  USER  SYSTEM   LARGEST  RANK  MINOR FAULTS  MAJOR FAULTS
 n0        2  2.0s    0.1s  50.0 MiB     1             0             0

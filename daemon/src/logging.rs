@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rsd_config::settings::LogFormat;
 use rsd_proto::transport::exit;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 use crate::failed::Failed;
@@ -55,6 +55,11 @@ fn filter(level: &str) -> anyhow::Result<Targets> {
         let text = format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug");
         Failed::new(exit::USAGE, text)
     };
+    // To the parser, a word that is no level is a component that logs everything.
+    let for_all = level.split(',').filter(|part| !part.contains('='));
+    for word in for_all {
+        word.parse::<LevelFilter>().map_err(|_| wrong())?;
+    }
     Ok(level.parse().map_err(|_| wrong())?)
 }
 
