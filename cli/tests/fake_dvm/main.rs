@@ -245,7 +245,7 @@ fn logs_go_on_in_the_middle_of_an_event_and_say_what_is_missing() {
     assert_eq!(line(), "rsctl: the daemon is back");
     let expected = LogsRequest { job: 7, follow: true, from: 9, skip: 2, ..LogsRequest::default() };
     assert_eq!(stage.asked(), Asked::Logs(expected));
-    assert_eq!(line(), "rsctl: 2.0 KiB of output were not kept here");
+    assert_eq!(line(), "rsctl: 2.0 KiB of output are missing here: they were not kept");
     let said = Said::of(child.wait_with_output().unwrap());
     assert_eq!((said.code, said.text()), (Some(0), "a\nb\nc\n"));
 }
@@ -468,7 +468,7 @@ fn run_starts_a_private_daemon_and_removes_it() {
     let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
     // The script links to the directory of the fake daemon's socket and ends at the end of its input.
     let script = format!(
-        "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0 \"$7/run\"\necho 'rsd: ready'\ncat\n",
+        "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0 \"$5/run\"\necho 'rsd: ready'\ncat\n",
         base = stage.base.display()
     );
     let said = Said::of(beside(&stage, &script).args(["run", "a"]).output().unwrap());
@@ -477,8 +477,8 @@ fn run_starts_a_private_daemon_and_removes_it() {
     assert_eq!((said.code, &*said.err), (Some(0), text));
     let args = fs::read_to_string(stage.base.join("args")).unwrap();
     let dir = stage.base.join("state/.private@");
-    let expected = format!("start --foreground --private --name private --state-dir {}", dir.display());
-    assert!(args.starts_with(&expected), "{args}");
+    let expected = format!("start --foreground --private --state-dir {}", dir.display());
+    assert!(args.starts_with(&expected) && args.ends_with(" --name=private\n"), "{args}");
     assert_eq!(fs::read_dir(stage.base.join("state")).unwrap().count(), 0);
 }
 
