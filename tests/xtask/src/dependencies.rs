@@ -16,14 +16,16 @@ const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-g
 const LICENCES: [&str; 6] = ["MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib"];
 
 /// The packages that may have several versions: the name, the extra version's beginning, and the reason.
-const EXTRA_VERSIONS: [(&str, &str, &str); 8] = [
+const EXTRA_VERSIONS: [(&str, &str, &str); 10] = [
     ("bitflags", "1.", "hwloc2 depends on it"),
     ("errno", "0.2.", "hwloc2 depends on it"),
+    ("foldhash", "0.1.", "petgraph, in the code generator only"),
     ("getrandom", "0.2.", "ring depends on it"),
     ("hashbrown", "0.15.", "petgraph, in the code generator only"),
     ("logos", "0.15.", "protox, in the code generator only"),
     ("logos-codegen", "0.15.", "protox, in the code generator only"),
     ("logos-derive", "0.15.", "protox, in the code generator only"),
+    ("unicode-width", "0.1.", "miette, in the code generator only"),
     ("syn", "2.", "derive macros move to syn 3 one by one; none of it is in our programs"),
 ];
 

@@ -27,7 +27,7 @@ const NOTICES_MAX: usize = 8;
 const TRIES_MAX: usize = 64;
 
 impl Head {
-    pub(super) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Outputs<Order>) {
+    pub(super) fn on_spawn_call(&mut self, now: Now, call: wire::SpawnCall, out: &mut Outputs<Order>) {
         let (job, node, number) = (call.job, call.node, call.call);
         if !self.jobs.get(job).is_some_and(super::job::Job::has_ranks) {
             return;
@@ -36,14 +36,28 @@ impl Head {
         match self.questions.ask(realm, CallId { job, node, number }, call.open_from, &[]) {
             Question::Settled => {}
             Question::Answered(answer) => out.order(*answer),
-            Question::New => {
-                let spec =
-                    JobSpec::decode(call.spec.split_off(0)).map_err(|_| "the request does not decode".to_owned());
-                if let Err(error) = spec.and_then(|spec| self.spawn(now, &call, spec, out)) {
-                    let result = wire::SpawnResult { job, node, call: number, error, ..Default::default() };
-                    self.refuse_spawn(now, call.rank, result, out);
-                }
-            }
+            Question::New => self.begin_spawn(now, call, out),
+        }
+    }
+
+    /// Spawns a job, or refuses that. While nodes that an earlier head knew may reconnect, it waits for them.
+    fn begin_spawn(&mut self, now: Now, call: wire::SpawnCall, out: &mut Outputs<Order>) {
+        if !self.jobs.get(call.job).is_some_and(super::job::Job::has_ranks) {
+            return;
+        }
+        let spec = JobSpec::decode(call.spec.clone()).map_err(|_| "the request does not decode".to_owned());
+        let Err(error) = spec.and_then(|spec| self.spawn(now, &call, spec, out)) else { return };
+        if !self.returning.is_empty() {
+            return self.late_spawns.push(call);
+        }
+        let result = wire::SpawnResult { job: call.job, node: call.node, call: call.call, error, ..Default::default() };
+        self.refuse_spawn(now, call.rank, result, out);
+    }
+
+    /// Tries the spawns again that wait for nodes.
+    pub(super) fn begin_late_spawns(&mut self, now: Now, out: &mut Outputs<Order>) {
+        for call in std::mem::take(&mut self.late_spawns) {
+            self.begin_spawn(now, call, out);
         }
     }
 

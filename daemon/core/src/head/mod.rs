@@ -135,6 +135,8 @@ pub(crate) struct Head {
     unwritten: Unwritten,
     /// The nodes that an earlier head knew, and that have not connected to this one.
     returning: BTreeSet<NodeId>,
+    /// Calls that spawn jobs and wait for these nodes.
+    late_spawns: Vec<wire::SpawnCall>,
     timers: Timers<Due>,
     /// When a job of a user, by uid, is too old to be remembered. This wakes no head that is idle.
     ages: Timers<u32>,
@@ -200,6 +202,7 @@ impl Head {
             tokens: Tokens::default(),
             unwritten: Unwritten::default(),
             returning: BTreeSet::new(),
+            late_spawns: Vec::new(),
             timers: Timers::default(),
             ages: Timers::default(),
             feed: Feed::new(now, &start.me, start.memory.next_node),
@@ -284,6 +287,7 @@ impl Head {
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_requests(now, out);
         if std::mem::take(&mut self.queue.try_again) {
+            self.begin_late_spawns(now, out);
             self.run_queue(now, out);
         }
         self.feed.settle(now);
