@@ -25,8 +25,8 @@ const EXTRA_VERSIONS: [(&str, &str, &str); 10] = [
     ("logos", "0.15.", "protox, in the code generator only"),
     ("logos-codegen", "0.15.", "protox, in the code generator only"),
     ("logos-derive", "0.15.", "protox, in the code generator only"),
-    ("unicode-width", "0.1.", "miette, in the code generator only"),
     ("syn", "2.", "derive macros move to syn 3 one by one; none of it is in our programs"),
+    ("unicode-width", "0.1.", "miette, in the code generator only"),
 ];
 
 /// Checks the dependencies of the whole workspace.
