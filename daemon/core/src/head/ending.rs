@@ -131,8 +131,9 @@ impl Head {
         if job.is_over() {
             return self.conclude(now, id, out);
         }
-        if let Some(kept) = job.kept_kill() {
-            self.keep(kept::What::Kill(kept));
+        match job.kept_kill() {
+            Some(kept) => self.keep(kept::What::Kill(kept)),
+            None => self.keep_job(id), // its ranks have ended, and jobs that they spawned are ended now
         }
         if self.jobs.get_mut(id).is_some_and(Job::logs_killing) {
             out.log(now, id, job_event::Body::Killing(job_event::Killing { reason, grace_ms }));

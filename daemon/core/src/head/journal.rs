@@ -244,12 +244,19 @@ impl Head {
             self.keep(kept::What::Ended(info.clone()));
             Job::ended(info).into_iter().for_each(|job| self.jobs.insert_ended(job));
         }
+        // The end of a family's last other job may be recorded, and that of its root not.
+        let alone = |job: &&Job| matches!(job.life(), Life::Outlived { .. }) && !self.jobs.has_family(job.id);
+        for root in self.jobs.alive().filter(alone).map(|job| job.id).collect::<Vec<_>>() {
+            self.end_outlived(now, root, out);
+        }
         for name in past.names.into_values().filter(|name| self.jobs.is_alive(name.job)) {
             let realm = self.realm_of_job(name.job);
             self.names.of(realm).publish(name.name, name.port, name.job, name.uid);
         }
-        for answer in past.answers.into_values().filter(|answer| self.jobs.is_alive(answer.job)) {
-            self.questions.restore(self.realm_of_job(answer.job), answer);
+        for answer in past.answers.into_values() {
+            if self.awaits_answers(answer.job) {
+                self.questions.restore(self.realm_of_job(answer.job), answer);
+            }
         }
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
@@ -287,13 +294,18 @@ impl Head {
         }
     }
 
+    /// Returns whether steps of this job may repeat requests.
+    fn awaits_answers(&self, job: JobId) -> bool {
+        self.jobs.get(job).is_some_and(Job::has_ranks)
+    }
+
     fn restore_job(&mut self, now: Now, kept: KeptJob, logs: &Logs, out: &mut Outputs<Order>) -> Option<JobId> {
         let job = Job::restore(now, kept, logs)?;
         let (id, realm) = (job.id, self.realm(job.owner_uid()));
         for body in job.missing_events(logs.get(&id)) {
             out.log(now, id, body);
         }
-        if let Some(spawned) = &job.spawned {
+        if let Some(spawned) = job.spawned.as_ref().filter(|spawned| self.awaits_answers(spawned.parent)) {
             let Asked { node, call, started, .. } = spawned.asked.clone();
             let (parent, namespace) = (spawned.parent, job.namespace.clone());
             let answer = wire::SpawnResult { job: parent, node, call, namespace, started, ..Default::default() };

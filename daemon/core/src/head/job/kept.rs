@@ -41,7 +41,7 @@ impl Job {
             Life::Running { active, .. } | Life::Ending { active, .. } => kept_job::State::Launched(launched(active)),
             Life::Outlived { why, active, .. } => kept_job::State::Outlived(KeptOutlived {
                 launched: Some(launched(active)),
-                info: Some(self.info()),
+                info: Some(self.info_in_full()),
                 why: why.map_or(JobState::Unknown, JobState::from).into(),
             }),
             Life::Ended(_) => return Some(self.last_kept.as_ref()?.0.clone()),
@@ -79,7 +79,8 @@ impl Job {
                 let (mut job, active, until) = Job::launched((now, began), at, launched?, spawned.as_ref(), logs)?;
                 let why = Why::of(JobState::try_from(why).unwrap_or_default());
                 job.life = Life::Outlived { why, until: until.filter(|_| why.is_none()), active };
-                job.ends = Ends::restore(&info?);
+                let info = info?;
+                (job.ends, job.used, job.lost_bytes) = (Ends::restore(&info), Used::restore(&info), info.lost_bytes);
                 job
             }
         };
