@@ -14,6 +14,7 @@ impl World {
         }
         let (pid, now, is_head) = (self.id(), self.now(), id == 0);
         let join = self.address(self.machines[id].joins);
+        self.drop_orders(id);
         let machine = &mut self.machines[id];
         machine.incarnation += 1;
         machine.daemon = Some(pid);
@@ -74,6 +75,19 @@ impl World {
         }
         if !is_head {
             self.after(Duration::ZERO, Event::UplinkTick(pid));
+        }
+    }
+
+    /// Deletes launches that no step has taken: each step that has not begun may have ended with the daemon that ordered it.
+    fn drop_orders(&mut self, id: MachineId) {
+        let begun = |pid| self.steps.contains_key(pid);
+        let waiting: Vec<JobId> =
+            self.machines[id].steps.iter().filter(|(_, pid)| !begun(*pid)).map(|(job, _)| *job).collect();
+        for job in waiting {
+            if self.rng.chance(2) {
+                self.machines[id].steps.remove(&job);
+                self.machines[id].launches.remove(&job);
+            }
         }
     }
 
@@ -141,7 +155,7 @@ impl World {
                 let pid = self.id();
                 self.machines[machine].steps.insert(launch.job, pid);
                 let delay = self.rng.within(Duration::from_millis(3));
-                self.after(delay, Event::StepBoot { machine, launch: file });
+                self.after(delay, Event::StepBoot { pid, machine, launch: file });
             }
             Effect::KillStep { job, .. } => {
                 if let Some(step) = self.machines[machine].steps.get(&job).copied() {
