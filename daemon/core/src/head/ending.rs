@@ -79,8 +79,11 @@ impl Head {
         if continues && let Some(job) = self.jobs.get(id) {
             for node in nodes {
                 let text = sentences::continues_without(job.map.ranks_on(*node), why);
-                out.log(now, id, job_event::Body::Notice(text));
+                if !job.has_told(&text) {
+                    out.log(now, id, job_event::Body::Notice(text));
+                }
             }
+            self.keep_job(id);
             let (nodes, why) = (nodes.to_vec(), why.to_owned());
             out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why }));
             nodes.iter().for_each(|node| self.step_is_lost(id, *node, out));

@@ -25,7 +25,7 @@ use super::marks::Marks;
 use super::questions::CallId;
 use super::spawned::{Asked, Birth};
 use super::{Due, Head, Stopping};
-use crate::between::{Order, Outputs};
+use crate::between::{Loss, Order, Outputs};
 use crate::contract::{Effect, HEAD, Logged};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
@@ -287,9 +287,9 @@ impl Head {
     }
 
     /// Adds the nodes of a job that are unknown, which a file of an earlier version does not list.
-    fn expect_nodes_of(&mut self, now: Now, map: &TaskMap, names: &[String]) {
-        for (node, name) in map.nodes().iter().zip(names) {
-            let info = NodeInfo { node: *node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
+    fn expect_nodes_of<'a>(&mut self, now: Now, nodes: impl Iterator<Item = (NodeId, &'a String)>) {
+        for (node, name) in nodes {
+            let info = NodeInfo { node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
             self.expect_node(now, info);
         }
     }
@@ -319,7 +319,8 @@ impl Head {
         }
         let launch = job.life().active().map(|active| active.launch.clone());
         if launch.is_some() {
-            self.expect_nodes_of(now, &job.map, job.node_names());
+            let names = || job.map.nodes().iter().copied().zip(job.node_names());
+            self.expect_nodes_of(now, names().filter(|(node, _)| !job.has_lost(*node)));
         }
         if let Some(held) = job.held() {
             self.ledger.restore(id, &job.map, held);
@@ -335,6 +336,10 @@ impl Head {
                 self.has_started(id);
                 // A step of this node that is not running was never started.
                 out.order(down::Body::Launch(launch));
+                let losses: Vec<_> = self.jobs.get(id).into_iter().flat_map(Job::losses).collect();
+                for wire::NodesLost { job, nodes, why } in losses {
+                    out.send_message(Order::GiveUp { job, nodes, why, loss: Loss::Continues });
+                }
             }
             (false, None) => {
                 let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
@@ -370,7 +375,7 @@ impl Head {
             return None;
         }
         let began = Now { unix_ms: kept.submitted_ms, ..now };
-        self.expect_nodes_of(now, &map, &epoch.node_names);
+        self.expect_nodes_of(now, map.nodes().iter().copied().zip(&epoch.node_names));
         let owner = launch.owner.clone().filter(|_| self.serves_all);
         let realm = owner.as_ref().map_or(0, |owner| owner.uid);
         self.lobbies.of(realm).restore_epoch(job, &epoch);

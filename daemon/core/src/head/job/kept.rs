@@ -30,6 +30,7 @@ impl Job {
             nodes: active.held.slots.iter().map(|(node, _)| *node).collect(),
             slots: active.held.slots.iter().map(|(_, slots)| *slots).collect(),
             exclusive: active.held.exclusive,
+            lost: self.losses().collect(),
         };
         let state = match &self.life {
             Life::Queued(pending) => kept_job::State::Queued(KeptQueued {
@@ -127,6 +128,9 @@ impl Job {
         let output = logged.iter().map(|(node, [own, root])| (*node, Inbox::at(*own.min(root)))).collect();
         let held = Held { slots: kept.nodes.into_iter().zip(kept.slots).collect(), exclusive: kept.exclusive };
         job.map = map;
+        for lost in kept.lost {
+            job.lost.extend(lost.nodes.iter().map(|node| (*node, lost.why.clone())));
+        }
         Some((job, Box::new(Active { launch, output, logged, members: Vec::new(), held }), until))
     }
 
