@@ -14,7 +14,7 @@ use rsd_proto::v1::{App, EnvVar, JobSpec, StdinTarget, job_event, stdin_target};
 /// About the size of a user's environment.
 const VARIABLES: usize = 30;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [socket, clients, jobs, how] = &args[..] else { bail!("usage: submitters SOCKET CLIENTS JOBS run|hold") };
