@@ -54,6 +54,25 @@ fn the_namespaces_can_be_queried() {
 }
 
 #[test]
+fn ranks_of_other_nodes_are_signalled() {
+    pass(&["control"]);
+}
+
+#[test]
+fn a_rank_asks_about_another_job_and_ends_it() {
+    let dvm = Dvm::start_with(Options { nodes: 2, slots: 8, args: Vec::new() });
+    let script = "echo $RSD_PMI_NAMESPACE; exec sleep 1000";
+    let other = dvm.submit(["-n", "3", "--map-by", "node", "sh", "-c", script]);
+    let namespace = eventually("its namespace", Duration::from_secs(20), || {
+        let printed = dvm.rsctl(["logs", &format!("{other}.0")]).ok();
+        printed.ends_with('\n').then(|| printed.trim().to_owned())
+    });
+    assert_eq!(client(&dvm, &["ask", &namespace]).ok(), "ask right on 4\n");
+    let ended = dvm.rsctl(["wait", &other]).end();
+    assert_eq!(ended.status.code(), Some(130), "{ended}");
+}
+
+#[test]
 fn every_rank_knows_its_place_and_its_peers() {
     for nodes in [1, 2, 4] {
         let dvm = Dvm::start(nodes);

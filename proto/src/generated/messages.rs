@@ -2608,7 +2608,10 @@ pub struct NameCall {
     /// Some of the step's later calls that have been answered too.
     #[prost(uint64, repeated, tag = "30")]
     pub answered: ::prost::alloc::vec::Vec<u64>,
-    #[prost(oneof = "name_call::Op", tags = "4, 5, 6, 9, 20, 21, 22, 23, 24, 25, 26")]
+    #[prost(
+        oneof = "name_call::Op",
+        tags = "4, 5, 6, 9, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+    )]
     pub op: ::core::option::Option<name_call::Op>,
 }
 /// Nested message and enum types in `NameCall`.
@@ -2640,6 +2643,12 @@ pub mod name_call {
         /// Passed on to other steps; the answer says that it was taken over.
         #[prost(message, tag = "26")]
         Event(super::Event),
+        /// A signal to ranks of a job of the same user, or its end.
+        #[prost(message, tag = "27")]
+        Control(super::Control),
+        /// The namespaces of the jobs of the same user that are running. Answered with `data`, separated by commas.
+        #[prost(message, tag = "28")]
+        Namespaces(super::Namespaces),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2669,6 +2678,37 @@ pub struct NameResult {
     /// Of `describe`.
     #[prost(message, optional, tag = "24")]
     pub description: ::core::option::Option<JobDescription>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Namespaces {
+    /// The rank that asks.
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Control {
+    /// The job.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Who gets the signal; empty: all ranks.
+    #[prost(message, repeated, tag = "4")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
+    /// The rank that asks.
+    #[prost(uint32, tag = "5")]
+    pub rank: u32,
+    #[prost(oneof = "control::What", tags = "2, 3")]
+    pub what: ::core::option::Option<control::What>,
+}
+/// Nested message and enum types in `Control`.
+pub mod control {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        #[prost(int32, tag = "2")]
+        Signal(i32),
+        /// All of its ranks, as if its user had cancelled it.
+        #[prost(bool, tag = "3")]
+        End(bool),
+    }
 }
 /// Consecutive ranks of a job, `last` included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

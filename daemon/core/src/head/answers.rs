@@ -115,7 +115,13 @@ impl Head {
         out.answer(req, answer);
     }
 
-    fn signal(&mut self, id: JobId, rank: Option<u32>, signal: i32, out: &mut Outputs<Order>) -> Result<(), Refused> {
+    pub(super) fn signal(
+        &mut self,
+        id: JobId,
+        rank: Option<u32>,
+        signal: i32,
+        out: &mut Outputs<Order>,
+    ) -> Result<(), Refused> {
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let refused = |exit_code, text| Err(Refused { exit_code, text });
         match job.life() {
