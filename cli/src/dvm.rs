@@ -103,6 +103,11 @@ impl Dvm {
         self.channel().await.map(transport::observe_client)
     }
 
+    /// Returns a client for the head and its standbys.
+    pub(crate) async fn heads(&self) -> Result<crate::head::Client, Failure> {
+        self.channel().await.map(transport::heads_client)
+    }
+
     async fn channel(&self) -> Result<Channel, Failure> {
         match self.address() {
             Some(address) => self.connect_to(address).await,

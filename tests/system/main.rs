@@ -40,6 +40,7 @@ mod ports;
 mod restart;
 mod slurm;
 mod spawn;
+mod standbys;
 mod ssh;
 mod strangers;
 mod surface;

@@ -10,7 +10,7 @@
 //!   that cannot find each other.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
-//!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
+//!   [`restarts`]: the state that a head keeps. [`standbys`]: heads on other machines. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
 //!   [`usage`]: what ranks have used.
 
 mod alone;
@@ -32,6 +32,7 @@ mod pmi2;
 mod ranks;
 mod restarts;
 mod rng;
+mod standbys;
 mod steps;
 mod survivors;
 mod tree;
