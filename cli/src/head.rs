@@ -37,7 +37,9 @@ pub(crate) async fn perform(mut client: Client, command: HeadCommand, as_json: b
             let reply = reply.map_err(|status| Failure::of_status("promoting the standby", &status))?.into_inner();
             match as_json {
                 true => out(&(json::document(json!({ "epoch": reply.epoch, "ready": reply.ready })) + "\n"))?,
-                false => out(&format!("this machine is the head now (epoch {})\n{}\n", reply.epoch, visible(&reply.ready)))?,
+                false => {
+                    out(&format!("this machine is the head now (epoch {})\n{}\n", reply.epoch, visible(&reply.ready)))?
+                }
             }
             return Ok(0);
         }
@@ -114,12 +116,8 @@ mod tests {
 
     #[test]
     fn the_head_and_its_standbys_are_shown() {
-        let mut info = HeadInfo {
-            dvm: "d0".into(),
-            name: "node0".into(),
-            listen: "10.0.0.1:7817".into(),
-            ..HeadInfo::default()
-        };
+        let mut info =
+            HeadInfo { dvm: "d0".into(), name: "node0".into(), listen: "10.0.0.1:7817".into(), ..HeadInfo::default() };
         assert_eq!(described(&info), "head: node0, at 10.0.0.1:7817, epoch 0 of DVM d0\nno standbys\n");
         let standby = |name: &str, is: State, bytes_behind| StandbyInfo {
             name: name.into(),

@@ -25,8 +25,8 @@ pub(crate) mod watching;
 mod words;
 
 pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell};
-pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
 pub(crate) use head::HeadCommand;
+pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
 pub(crate) use node::NodeCommand;
 pub(crate) use ps::Ps;
 pub(crate) use read::read;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rsd_core::{JobId, NodeId};
 use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
+use rsd_core::{JobId, NodeId};
 use rsd_proto::join;
-use rsd_proto::v1::{FollowDown, GroupJoin, Hello, HeadEpoch, Up};
+use rsd_proto::v1::{FollowDown, GroupJoin, HeadEpoch, Hello, Up};
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 

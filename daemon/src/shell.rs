@@ -265,7 +265,10 @@ impl Shell {
         if let Err(error) = self.state_dir.write_later_epoch(epoch) {
             error!(error = format!("{error:#}"), "cannot write that a later head has taken over");
         }
-        error!(epoch = epoch.number, "another daemon is the head of this DVM now: this one ends, and its steps with it");
+        error!(
+            epoch = epoch.number,
+            "another daemon is the head of this DVM now: this one ends, and its steps with it"
+        );
         (self.ended, self.over) = (Some(replaced(epoch.number)), true);
     }
 

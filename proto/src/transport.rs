@@ -40,8 +40,8 @@ pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
 
 use crate::services::{
-    access_client::AccessClient, dvm_client::DvmClient, heads_client::HeadsClient, link_client::LinkClient, observe_client::ObserveClient,
-    pmi_client::PmiClient,
+    access_client::AccessClient, dvm_client::DvmClient, heads_client::HeadsClient, link_client::LinkClient,
+    observe_client::ObserveClient, pmi_client::PmiClient,
 };
 use crate::{PROTOCOL, PROTOCOL_OLDEST, VERSION};
 

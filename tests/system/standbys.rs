@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rsd_tests::{Call, Dvm, Options, built, eventually};
 use serde_json::Value;
 
@@ -53,8 +55,9 @@ fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() 
         job.until_stdout(|out| out.contains("computing").then_some(()));
         job
     });
-    let on_head = dvm.rsctl(["run", "--host", "node0", "-n", "1", "sleep", "1000"]).deadline(PATIENCE).start();
-    eventually("it runs", PATIENCE, || (dvm.json("ps")["jobs"][2]["state"] == "running").then_some(()));
+    let script = "echo $PPID; echo $$; exec sleep 1000";
+    let on_head = dvm.rsctl(["run", "--host", "node0", "-n", "1", "sh", "-c", script]).deadline(PATIENCE).start();
+    let pids = on_head.until_stdout(|out| (out.lines().count() == 2).then(|| out.to_owned()));
     dvm.kill(0);
     let promoted = promote(&dvm, "").ok();
     assert!(promoted.contains("this machine is the head now (epoch 1)"), "{promoted}");
@@ -80,12 +83,17 @@ fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() 
     let said = back.args(["--state-dir"]).args([&listen]).deadline(PATIENCE).fails(249);
     assert!(said.contains("another machine is the head now (epoch 1)"), "{said}");
     stop(&dvm);
+    // Its step waits for a daemon, for as long as the settings say, and would then end the rank.
+    for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL); // the rank may have ended with its step
+    }
 }
 
 #[test]
 fn output_is_complete_when_a_standby_takes_over_in_the_middle_of_it() {
     let mut dvm = with_standby();
-    let script = "i=0; while [ $i -lt 40 ]; do seq $((i * 1000 + 1)) $((i * 1000 + 1000)); i=$((i + 1)); sleep 0.05; done";
+    let script =
+        "i=0; while [ $i -lt 40 ]; do seq $((i * 1000 + 1)) $((i * 1000 + 1000)); i=$((i + 1)); sleep 0.05; done";
     let job = dvm.rsctl(["run", "--host", "node1", "-n", "1", "sh", "-c", script]).deadline(PATIENCE).start();
     job.until_stdout(|out| out.contains("\n5000\n").then_some(()));
     dvm.kill(0);
@@ -149,11 +157,11 @@ fn only_a_node_that_the_heads_administrator_has_named_gets_the_key() {
 #[test]
 fn a_head_goes_on_without_a_standby_that_is_stopped() {
     let mut dvm = with_standby();
-    dvm.signal(3, nix::sys::signal::Signal::SIGSTOP);
+    dvm.signal(3, Signal::SIGSTOP);
     // The first decision waits for the standby, as long as the settings say.
     assert_eq!(dvm.ctl("run --host node1 -n 2 echo hello").deadline(PATIENCE).ok(), "hello\n".repeat(2));
     assert_eq!(dvm.json("head show")["standbys"][0]["state"], "late");
-    dvm.signal(3, nix::sys::signal::Signal::SIGCONT);
+    dvm.signal(3, Signal::SIGCONT);
     until_in_step(&dvm);
     // The head is killed and started again: the standby follows it.
     dvm.kill(0);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::group::GroupCommand;
+use super::head::HeadCommand;
 use super::jobs::Logs;
 use super::kv::{self, KvCommand};
 use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
-use super::head::HeadCommand;
 use super::node::NodeCommand;
 use super::plan::{PlanOptions, in_plan};
 use super::ports::Form;

@@ -365,7 +365,9 @@ pub(crate) fn over_before() -> String {
 
 /// Why a node may not stand by.
 pub(crate) fn may_not_stand_by(name: &str) -> String {
-    format!("node {name} may not stand by for the head, because a standby gets the key of the DVM: on the head's machine: rsctl head allow {name}")
+    format!(
+        "node {name} may not stand by for the head, because a standby gets the key of the DVM: on the head's machine: rsctl head allow {name}"
+    )
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ use rsd_core::rsd::{Input, KeptJobs, Logged};
 use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 
-use events::{Appended, Events};
 pub(crate) use copied::Change;
+use events::{Appended, Events};
 pub(crate) use follower::Follower;
 use room::Room;
 

@@ -204,7 +204,11 @@ impl StateDir {
         let before = self.ancestors().and_then(|before| before.epoch).unwrap_or_default();
         let is_news = ancestors.epoch.as_ref().is_some_and(|epoch| epoch.number != before.number);
         let path = self.path.join("ancestors");
-        if is_news { replace_for_good(&path, &ancestors.encode_to_vec()) } else { replace(&path, &ancestors.encode_to_vec()) }
+        if is_news {
+            replace_for_good(&path, &ancestors.encode_to_vec())
+        } else {
+            replace(&path, &ancestors.encode_to_vec())
+        }
     }
 
     /// As [`StateDir::write_inventory`]; a failure is only logged: without it, steps bind no ranks, or by that of the last start.

@@ -97,7 +97,8 @@ impl Heads for HeadService {
     }
 
     async fn promote(&self, _: Request<PromoteRequest>) -> Reply<PromoteReply> {
-        let text = "this daemon is the head: run rsctl head promote on the machine of a standby (rsctl head lists them)";
+        let text =
+            "this daemon is the head: run rsctl head promote on the machine of a standby (rsctl head lists them)";
         Err(refusal(Code::FailedPrecondition, exit::USAGE, text))
     }
 

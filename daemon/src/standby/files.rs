@@ -163,7 +163,10 @@ impl Files {
             file.write_all_at(data, *offset)
         };
         let known = self.logs.get(job).copied().unwrap_or(0);
-        ensure!(*offset <= known, "a piece of the log of job {job} is missing: {known} bytes are here, and it goes to {offset}");
+        ensure!(
+            *offset <= known,
+            "a piece of the log of job {job} is missing: {known} bytes are here, and it goes to {offset}"
+        );
         write().with_context(|| format!("write {}", path.display()))?;
         let bytes = offset + data.len() as u64;
         self.logs.insert(*job, bytes);
@@ -180,12 +183,7 @@ impl Files {
     }
 
     /// Makes the copy the state of a head with this epoch, whose numbers begin after all that the earlier head may have given.
-    pub(crate) fn promote(
-        &mut self,
-        own: u32,
-        epoch: HeadEpoch,
-        (jobs, nodes): (u64, u32),
-    ) -> anyhow::Result<()> {
+    pub(crate) fn promote(&mut self, own: u32, epoch: HeadEpoch, (jobs, nodes): (u64, u32)) -> anyhow::Result<()> {
         let (file, records) = Journal::open(&self.dir)?;
         drop(file);
         let next_job = records.iter().filter_map(job_of).max().map_or(1, |job| job + 1).max(self.numbers.next_job);

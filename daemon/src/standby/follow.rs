@@ -208,7 +208,11 @@ impl Standby {
         }
         let (epoch, known) = (begin.epoch.clone().unwrap_or_default(), files.epoch().unwrap_or_default());
         if !self.own.proves(&epoch) || epoch.number < known.number {
-            bail!("the daemon there is an earlier head than the one whose copy is here (epoch {} and {})", epoch.number, known.number);
+            bail!(
+                "the daemon there is an earlier head than the one whose copy is here (epoch {} and {})",
+                epoch.number,
+                known.number
+            );
         }
         files.write_authority(authority)
     }

@@ -123,11 +123,18 @@ impl Promotion {
         let refused = |text: String| refusal(Code::FailedPrecondition, exit::USAGE, text);
         let requests = self.standby.following().requests.clone();
         let requests = requests.ok_or_else(|| {
-            refused("this standby is not connected to the head: without --switch, it takes over from a head that is lost".into())
+            refused(
+                "this standby is not connected to the head: without --switch, it takes over from a head that is lost"
+                    .into(),
+            )
         })?;
         let (answer, answered) = oneshot::channel();
         let asked = requests.send((HandOver { force }, answer));
-        let gone = || refused("the connection to the head was lost: without --switch, this standby takes over if it is lost".into());
+        let gone = || {
+            refused(
+                "the connection to the head was lost: without --switch, this standby takes over if it is lost".into(),
+            )
+        };
         asked.map_err(|_| gone())?;
         match tokio::time::timeout(HAND_OVER_DEADLINE, answered).await {
             Ok(Ok(Ok(()))) => Ok(()),

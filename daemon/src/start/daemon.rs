@@ -280,12 +280,7 @@ pub(super) async fn serve(
 }
 
 /// Refuses to be the head again if another machine has become the head meanwhile.
-async fn give_way(
-    state_dir: &StateDir,
-    own: Option<Own>,
-    records: &[wire::Kept],
-    number: u64,
-) -> anyhow::Result<()> {
+async fn give_way(state_dir: &StateDir, own: Option<Own>, records: &[wire::Kept], number: u64) -> anyhow::Result<()> {
     if let Some(later) = state_dir.later_epoch().filter(|later| later.number > number) {
         bail!(replaced(later.number));
     }

@@ -533,7 +533,10 @@ mod tests {
         assert!(own.proves_at(&HeadEpoch::default(), day(20)), "the first head");
         assert!(!own.proves_at(&of(3, two), day(20)), "another epoch");
         assert!(!own.proves_at(&of(2, proof(&Authority::new(), name_of_epoch(2, DVM))), day(20)), "another authority");
-        assert!(!own.proves_at(&of(2, proof(&authority, name_of_epoch(2, "ffffffffffffffff"))), day(20)), "another DVM");
+        assert!(
+            !own.proves_at(&of(2, proof(&authority, name_of_epoch(2, "ffffffffffffffff"))), day(20)),
+            "another DVM"
+        );
         assert!(!own.proves_at(&of(2, authority.node(2).certificate), day(20)), "a node's certificate");
         assert!(!own.proves_at(&of(2, "garbage".into()), day(20)));
         let shown = [CertificateDer::from(proof(&authority, name_of_epoch(2, DVM)).to_vec())];

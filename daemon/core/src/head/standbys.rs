@@ -52,7 +52,8 @@ impl Head {
                 match forbid {
                     true => self.forbid_standby(id),
                     false if id == HEAD => {
-                        let text = "the head needs no permission to be the head: name another node (rsctl nodes lists them)";
+                        let text =
+                            "the head needs no permission to be the head: name another node (rsctl nodes lists them)";
                         return Err(Refused::new(exit::USAGE, text));
                     }
                     false if self.standbys.allowed.contains_key(&id) => {}

@@ -13,6 +13,11 @@ use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms, may_be_names
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, sentences};
 
+/// Returns where the head is, which is the last of the daemons above.
+pub(super) fn addresses_of_head(above: &[wire::Ancestor]) -> Vec<String> {
+    above.iter().rev().find(|above| above.node == HEAD).map(|head| head.addresses.clone()).unwrap_or_default()
+}
+
 /// Where standbys will be the head.
 #[derive(Debug)]
 pub(super) enum Standbys {
@@ -200,7 +205,11 @@ impl Node {
     /// Handles that the daemons above this one are these, its parent first. The uplink passes on only those of a head that is not too old.
     pub(super) fn on_ancestors(&mut self, ancestors: wire::Ancestors, out: &mut Outputs<Report>) {
         let wire::Ancestors { mut above, epoch, standbys, .. } = ancestors;
-        let epoch = epoch.filter(|epoch| epoch.number > self.epoch.number).unwrap_or_else(|| self.epoch.clone());
+        let epoch = epoch.filter(|epoch| epoch.number > self.epoch.number);
+        if epoch.is_some() {
+            self.head_addrs = addresses_of_head(&above);
+        }
+        let epoch = epoch.unwrap_or_else(|| self.epoch.clone());
         // The head may not know at which address others reach it.
         if let Some(head) = above.first_mut().filter(|parent| parent.node == HEAD) {
             let new: Vec<String> =

@@ -97,10 +97,13 @@ impl Node {
     pub(crate) fn new(now: Now, start: Start, tuning: Tuning) -> Node {
         let Start { me, dvm, head_addr, above, epoch, standbys, connect_back, steps, .. } = start;
         let is_root = head_addr.is_none();
+        // What the user has said may be older than a head that has taken over.
+        let told = if epoch.number > 0 { joining::addresses_of_head(&above) } else { Vec::new() };
+        let head_addrs = if told.is_empty() { head_addr.into_iter().collect() } else { told };
         let mut node = Node {
             me,
             dvm,
-            head_addrs: head_addr.into_iter().collect(),
+            head_addrs,
             is_root,
             connect_back,
             parent_up: false,

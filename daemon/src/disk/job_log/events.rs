@@ -239,7 +239,9 @@ impl Events {
 
     /// The position up to which the standbys that the head waits for have the log. A file that cannot be written cannot be copied.
     fn copied_to(&self) -> u64 {
-        let Some(bytes) = self.copied.filter(|bytes| !self.has_failed && *bytes < self.file_bytes) else { return u64::MAX };
+        let Some(bytes) = self.copied.filter(|bytes| !self.has_failed && *bytes < self.file_bytes) else {
+            return u64::MAX;
+        };
         let next = self.jumps.partition_point(|jump| jump.next_byte <= bytes);
         match next.checked_sub(1).and_then(|before| self.jumps.get(before)) {
             Some(before) => before.to + (bytes - before.next_byte),

@@ -19,10 +19,9 @@ impl World {
     pub(crate) fn stand_by(&mut self, machine: MachineId) {
         let node = self.node(machine);
         let listen = "0.0.0.0:7100".to_owned();
-        for call in [
-            StandbyCall::Allow { node: format!("+id{node}"), forbid: false },
-            StandbyCall::StandsBy { node, listen },
-        ] {
+        for call in
+            [StandbyCall::Allow { node: format!("+id{node}"), forbid: false }, StandbyCall::StandsBy { node, listen }]
+        {
             let req = self.call(self.head, Call::Standby(call));
             assert!(matches!(self.answered(req), Some(Answer::Standbys(_))));
         }
