@@ -134,7 +134,7 @@ fn plan_in_time() -> io::Result<Plan> {
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = io::stdin().lock().take(64 << 20).read_line(&mut line);
-        let _ = sender.send(read.map(|_| line)); // nobody waits any more
+        let _ = sender.send(read.map(|_| line)); // the reader may have given up
     });
     let line = receiver.recv_timeout(PLAN_WAIT).map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
     // Each rank gets the plans of all.

@@ -1,15 +1,35 @@
 //! The launches of the jobs that run on this node: `steps/N` in the [state directory](super::state_dir). A step reads its launch
-//! there and locks the file while it runs, so a restarted daemon knows which steps live.
+//! there, locks the file while it runs, and marks it before it starts ranks. So a restarted daemon knows which steps live, and which
+//! launches no step has taken.
+//!
+//! A daemon can be killed at any moment, and a step can be in the middle of taking its launch then. Whoever locks the file decides:
+//!
+//! - A daemon that starts and finds a file that is neither locked nor marked deletes it while it holds the lock. The launch will
+//!   be repeated, and start another step.
+//! - A step that gets the lock of a deleted file ends. So does one whose daemon has ended before it opened the file, because the file
+//!   may then belong to a step of the next daemon.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+use nix::unistd::Pid;
 use prost::Message;
 use rsd_core::JobId;
 use rsd_proto::v1::Launch;
+
+use super::state_dir::try_lock_for;
+
+/// The extension of a file that is being written.
+const UNWRITTEN: &str = "new";
+/// The permissions of a launch that no step has taken, and of one that a step has.
+const NEW: u32 = 0o600;
+const TAKEN: u32 = 0o700;
+/// How long a step waits for a daemon that examines its file.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A launch that a daemon wrote to `steps/N`, and whether its step is still running.
 #[derive(Debug)]
@@ -21,9 +41,12 @@ pub(crate) struct KnownStep {
 /// Writes a launch to `steps/N`, where its step process reads it.
 pub(crate) fn write(state_dir: &Path, launch: &Launch) -> anyhow::Result<()> {
     let path = step_file(state_dir, launch.job);
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    // Known steps have numbers as names: a launch that is not written to its end is none.
+    let new = path.with_extension(UNWRITTEN);
+    let _ = fs::remove_file(&new); // a daemon may have been killed while it wrote
+    let file = OpenOptions::new().write(true).create_new(true).mode(NEW).open(&new);
     let written = file.and_then(|mut file| file.write_all(&launch.encode_to_vec()));
-    written.with_context(|| format!("write {}", path.display()))
+    written.and_then(|()| fs::rename(&new, &path)).with_context(|| format!("write {}", path.display()))
 }
 
 /// Opens a launch for a step process of another user, which can lock it, and not change it.
@@ -37,7 +60,7 @@ pub(crate) fn forget(state_dir: &Path, job: JobId) {
     let _ = fs::remove_file(step_file(state_dir, job));
 }
 
-/// Returns the launches that an earlier daemon wrote to `steps/`.
+/// Returns the launches that an earlier daemon wrote to `steps/` and that a step has taken. Deletes the others.
 pub(crate) fn known(state_dir: &Path) -> Vec<KnownStep> {
     let entries = fs::read_dir(state_dir.join("steps")).into_iter().flatten().flatten();
     entries.filter_map(|entry| known_step(&entry.path())).collect()
@@ -60,9 +83,21 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 fn known_step(path: &Path) -> Option<KnownStep> {
     let job: JobId = path.file_name()?.to_str()?.parse().ok()?;
-    let launch = Launch::decode(&*fs::read(path).ok()?).ok()?;
-    let alive = matches!(open(path).ok()?.try_lock(), Err(TryLockError::WouldBlock));
+    let mut file = open(path).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let alive = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    if !alive && !is_taken(&file) {
+        // While the lock is held: a step that waits for it will find that its file has been deleted.
+        let _ = fs::remove_file(path);
+        return None;
+    }
+    let launch = Launch::decode(&*bytes).ok()?;
     (launch.job == job).then_some(KnownStep { launch, alive })
+}
+
+fn is_taken(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.mode() & 0o777 == TAKEN)
 }
 
 /// The file of a step's launch, locked while the step runs.
@@ -75,6 +110,11 @@ pub(crate) struct StepFile {
 }
 
 impl StepFile {
+    /// The file that [`take_given`] has locked.
+    pub(crate) fn given(file: File) -> StepFile {
+        StepFile { path: None, held: vec![file] }
+    }
+
     /// Creates the file again if it was deleted. In another user's directory it cannot.
     pub(crate) fn restore(&mut self) -> std::io::Result<()> {
         let (Some(held), Some(path)) = (self.held.last(), &self.path) else { return Ok(()) };
@@ -85,8 +125,8 @@ impl StepFile {
         let mut launch = vec![0; usize::try_from(meta.len()).unwrap_or(usize::MAX)];
         held.read_exact_at(&mut launch, 0)?;
         // Known steps have numbers as names: no daemon reads the file before it is locked.
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let new = path.with_extension(UNWRITTEN);
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(TAKEN).open(&new)?;
         file.try_lock()?;
         file.write_all(&launch)?;
         fs::rename(&new, path)?;
@@ -100,23 +140,96 @@ impl StepFile {
     }
 }
 
-/// Reads and locks a step's launch.
-pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, StepFile)> {
+/// Reads, locks and marks a step's launch, which the daemon with this pid has ordered. None: that daemon has ended, and a step of the
+/// next one takes the launch.
+pub(crate) fn take_step(state_dir: &Path, job: JobId, daemon: Pid) -> anyhow::Result<Option<(Launch, StepFile)>> {
     let path = step_file(state_dir, job);
-    let file = open(&path).with_context(|| format!("open {}", path.display()))?;
-    let (launch, file) = take(file).with_context(|| format!("take {}", path.display()))?;
-    Ok((launch, StepFile { path: Some(path), held: vec![file] }))
+    let file = match open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && Pid::parent() != daemon => return Ok(None),
+        other => other.with_context(|| format!("open {}", path.display()))?,
+    };
+    if Pid::parent() != daemon {
+        return Ok(None);
+    }
+    let taken = take(file).with_context(|| format!("take {}", path.display()))?;
+    Ok(taken.map(|(launch, file)| (launch, StepFile { path: Some(path), held: vec![file] })))
 }
 
-/// Reads and locks a step's launch, which a daemon of another user has opened.
-pub(crate) fn take_given(file: File) -> anyhow::Result<(Launch, StepFile)> {
-    let (launch, file) = take(file).context("take the launch from standard input")?;
-    Ok((launch, StepFile { path: None, held: vec![file] }))
+/// Reads, locks and marks a step's launch, which a daemon of another user has opened. None: the next daemon has deleted it. The lock
+/// lasts while a copy of this descriptor is open.
+///
+/// Only the daemon's user may mark the file.
+pub(crate) fn take_given(file: &File) -> anyhow::Result<Option<Launch>> {
+    let taken = file.try_clone().map_err(anyhow::Error::from).and_then(take);
+    Ok(taken.context("take the launch from standard input")?.map(|(launch, _)| launch))
 }
 
-fn take(mut file: File) -> anyhow::Result<(Launch, File)> {
-    file.try_lock().context("lock it")?;
+fn take(mut file: File) -> anyhow::Result<Option<(Launch, File)>> {
+    // A daemon that starts holds the lock for a moment.
+    try_lock_for(&file, LOCK_PATIENCE).context("lock it")?;
+    if file.metadata().context("examine it")?.nlink() == 0 {
+        return Ok(None);
+    }
+    file.set_permissions(Permissions::from_mode(TAKEN)).context("mark it")?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).context("read it")?;
-    Ok((Launch::decode(&*bytes).context("read it")?, file))
+    Ok(Some((Launch::decode(&*bytes).context("read it")?, file)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = 7;
+
+    /// A state directory with a launch that no step has taken.
+    fn written(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("rsd-step-files-{name}-{}", std::process::id()));
+        fs::create_dir_all(dir.join("steps")).unwrap();
+        write(&dir, &Launch { job: JOB, ..Default::default() }).unwrap();
+        dir
+    }
+
+    fn alive(dir: &Path) -> Vec<(JobId, bool)> {
+        known(dir).into_iter().map(|step| (step.launch.job, step.alive)).collect()
+    }
+
+    #[test]
+    fn a_launch_that_no_step_has_taken_is_deleted_and_others_are_known() {
+        let dir = written("taken");
+        let (launch, file) = take_step(&dir, JOB, Pid::parent()).unwrap().unwrap();
+        assert_eq!(launch.job, JOB);
+        assert_eq!(alive(&dir), [(JOB, true)]);
+        drop(file);
+        assert_eq!(alive(&dir), [(JOB, false)], "its step has ended");
+        write(&dir, &launch).unwrap();
+        assert_eq!(alive(&dir), [], "the mark is of the file, not of its name");
+        assert!(!step_file(&dir, JOB).exists());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_step_that_comes_after_the_next_daemon_does_not_take_the_launch() {
+        let dir = written("late");
+        let opened = open_to_read(&dir, JOB).unwrap();
+        assert_eq!(alive(&dir), []);
+        assert!(take_given(&opened).unwrap().is_none(), "the next daemon has deleted it");
+        let other = Pid::this();
+        assert!(take_step(&dir, JOB, other).unwrap().is_none(), "there is no file");
+        write(&dir, &Launch { job: JOB, ..Default::default() }).unwrap();
+        assert!(take_step(&dir, JOB, other).unwrap().is_none(), "the file is of the next daemon");
+        assert!(take_step(&dir, JOB, Pid::parent()).unwrap().is_some());
+        assert!(take_step(&dir, 8, Pid::parent()).is_err(), "the own daemon must have written it");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_launch_of_which_a_part_was_written_is_none() {
+        let dir = written("part");
+        fs::rename(step_file(&dir, JOB), step_file(&dir, JOB).with_extension(UNWRITTEN)).unwrap();
+        assert_eq!(alive(&dir), []);
+        write(&dir, &Launch { job: JOB, ..Default::default() }).unwrap();
+        assert!(take_step(&dir, JOB, Pid::parent()).unwrap().is_some());
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -33,7 +33,7 @@ use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
 use rsd_proto::transport::parts::split;
-use rsd_proto::v1::{GroupEpoch, Inherited, JobSpec, LaunchBody, Up, stdin_target, up};
+use rsd_proto::v1::{GroupEpoch, Inherited, JobSpec, Launch, LaunchBody, Up, stdin_target, up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
@@ -73,7 +73,15 @@ enum Event {
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     let settings = crate::settings::settings()?;
-    let given = options.user.as_ref().map(become_owner).transpose()?;
+    // An order that arrives is valid while this process lives.
+    let daemon = Pid::parent();
+    let given = match &options.user {
+        Some(owner) => match become_owner(owner)? {
+            None => return Ok(()),
+            given => given,
+        },
+        None => None,
+    };
     spawn::seal_inherited().context("list inherited descriptors")?;
     // A signal to the daemon's terminal or process group must not reach this process.
     nix::unistd::setsid().context("leave the daemon's session")?;
@@ -98,11 +106,11 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let Some((job, node)) = order else { return Ok(()) };
         // All lines of this process are about one job. (It has one thread, so the span is around everything that follows.)
         let _about = error_span!("step", job, node).entered();
-        // The lock shows daemons that this step is running.
-        let (launch, file) = match given {
-            Some(file) => step_files::take_given(file)?,
-            None => step_files::take_step(&options.state_dir, job)?,
+        let taken = match given {
+            Some(given) => Some(given),
+            None => step_files::take_step(&options.state_dir, job, daemon)?,
         };
+        let Some((launch, file)) = taken else { return Ok(()) };
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let ranks = map.count_on(node).into();
@@ -125,17 +133,19 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Becomes the job's user. Returns the file with the job's launch, which was standard input. If the process cannot become the user, it
-/// tells the daemon why on its standard output.
-fn become_owner(owner: &Owner) -> anyhow::Result<File> {
-    let logged = spawn::make_log_append_only().context("open the daemon's log again");
-    if let Err(error) = logged.and_then(|()| spawn::become_user(owner)) {
-        println!("{error:#}");
-        return Err(error);
-    }
-    let launch = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+/// Takes the job's launch, which is the file at standard input, and becomes the job's user. None: the launch is not for this process. If
+/// the process cannot do this, it tells the daemon why on its standard output.
+fn become_owner(owner: &Owner) -> anyhow::Result<Option<(Launch, StepFile)>> {
+    let given = || std::io::stdin().as_fd().try_clone_to_owned().map(File::from).context("open standard input");
+    let taken = spawn::make_log_append_only()
+        .context("open the daemon's log again")
+        .and_then(|()| step_files::take_given(&given()?))
+        .and_then(|launch| spawn::become_user(owner).map(|()| launch));
+    let Some(launch) = taken.inspect_err(|error| println!("{error:#}"))? else { return Ok(None) };
+    // Becoming the user has closed all files but the standard streams.
+    let file = StepFile::given(given()?);
     spawn::detach_streams().context("detach from the daemon's streams")?;
-    Ok(File::from(launch))
+    Ok(Some((launch, file)))
 }
 
 /// The files that a rank of the job needs in its step, besides the pipes that all ranks need.

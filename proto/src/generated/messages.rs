@@ -3604,6 +3604,9 @@ pub struct KeptLaunch {
     /// Whether its ranks' threads are theirs alone.
     #[prost(bool, tag = "5")]
     pub exclusive: bool,
+    /// The lost nodes without which it has continued.
+    #[prost(message, repeated, tag = "20")]
+    pub lost: ::prost::alloc::vec::Vec<NodesLost>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeptOutlived {

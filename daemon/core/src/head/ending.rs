@@ -79,8 +79,11 @@ impl Head {
         if continues && let Some(job) = self.jobs.get(id) {
             for node in nodes {
                 let text = sentences::continues_without(job.map.ranks_on(*node), why);
-                out.log(now, id, job_event::Body::Notice(text));
+                if !job.has_told(&text) {
+                    out.log(now, id, job_event::Body::Notice(text));
+                }
             }
+            self.keep_job(id);
             let (nodes, why) = (nodes.to_vec(), why.to_owned());
             out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why }));
             nodes.iter().for_each(|node| self.step_is_lost(id, *node, out));
@@ -131,8 +134,9 @@ impl Head {
         if job.is_over() {
             return self.conclude(now, id, out);
         }
-        if let Some(kept) = job.kept_kill() {
-            self.keep(kept::What::Kill(kept));
+        match job.kept_kill() {
+            Some(kept) => self.keep(kept::What::Kill(kept)),
+            None => self.keep_job(id), // its ranks have ended, and jobs that they spawned are ended now
         }
         if self.jobs.get_mut(id).is_some_and(Job::logs_killing) {
             out.log(now, id, job_event::Body::Killing(job_event::Killing { reason, grace_ms }));

@@ -204,6 +204,7 @@ impl Head {
         let (root, cause) = (*root, job.cause().filter(|_| concerns_family).cloned());
         if let (Some(family), Some(cause)) = (self.jobs.get_mut(root), cause) {
             family.ends.take_cause(id, &cause);
+            self.keep_job(root);
         }
         if !self.jobs.has_family(root) {
             self.end_outlived(now, root, out);

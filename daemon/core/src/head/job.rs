@@ -302,6 +302,11 @@ impl Job {
         Some((launch, job_event::Body::Placed(placed)))
     }
 
+    /// Whether a log of before a restart has this notice.
+    pub(super) fn has_told(&self, text: &str) -> bool {
+        self.told.contains(text)
+    }
+
     /// Takes in a step's notice. Returns it if it is new and within the limit.
     pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
         let mut notice = wire::Notice { text: notice.text.clone(), ..*notice };

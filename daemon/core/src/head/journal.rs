@@ -260,12 +260,19 @@ impl Head {
             self.keep(kept::What::Ended(info.clone()));
             Job::ended(info).into_iter().for_each(|job| self.jobs.insert_ended(job));
         }
+        // The end of a family's last other job may be recorded, and that of its root not.
+        let alone = |job: &&Job| matches!(job.life(), Life::Outlived { .. }) && !self.jobs.has_family(job.id);
+        for root in self.jobs.alive().filter(alone).map(|job| job.id).collect::<Vec<_>>() {
+            self.end_outlived(now, root, out);
+        }
         for name in past.names.into_values().filter(|name| self.jobs.is_alive(name.job)) {
             let realm = self.realm_of_job(name.job);
             self.names.of(realm).publish(name.name, name.port, name.job, name.uid);
         }
-        for answer in past.answers.into_values().filter(|answer| self.jobs.is_alive(answer.job)) {
-            self.questions.restore(self.realm_of_job(answer.job), answer);
+        for answer in past.answers.into_values() {
+            if self.awaits_answers(answer.job) {
+                self.questions.restore(self.realm_of_job(answer.job), answer);
+            }
         }
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
@@ -296,11 +303,16 @@ impl Head {
     }
 
     /// Adds the nodes of a job that are unknown, which a file of an earlier version does not list.
-    fn expect_nodes_of(&mut self, now: Now, map: &TaskMap, names: &[String]) {
-        for (node, name) in map.nodes().iter().zip(names) {
-            let info = NodeInfo { node: *node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
+    fn expect_nodes_of<'a>(&mut self, now: Now, nodes: impl Iterator<Item = (NodeId, &'a String)>) {
+        for (node, name) in nodes {
+            let info = NodeInfo { node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
             self.expect_node(now, info);
         }
+    }
+
+    /// Returns whether steps of this job may repeat requests.
+    fn awaits_answers(&self, job: JobId) -> bool {
+        self.jobs.get(job).is_some_and(Job::has_ranks)
     }
 
     fn restore_job(&mut self, now: Now, kept: KeptJob, logs: &Logs, out: &mut Outputs<Order>) -> Option<JobId> {
@@ -309,7 +321,7 @@ impl Head {
         for body in job.missing_events(logs.get(&id)) {
             out.log(now, id, body);
         }
-        if let Some(spawned) = &job.spawned {
+        if let Some(spawned) = job.spawned.as_ref().filter(|spawned| self.awaits_answers(spawned.parent)) {
             let Asked { node, call, started, .. } = spawned.asked.clone();
             let (parent, namespace) = (spawned.parent, job.namespace.clone());
             let answer = wire::SpawnResult { job: parent, node, call, namespace, started, ..Default::default() };
@@ -323,7 +335,8 @@ impl Head {
         }
         let launch = job.life().active().map(|active| active.launch.clone());
         if launch.is_some() {
-            self.expect_nodes_of(now, &job.map, job.node_names());
+            let names = || job.map.nodes().iter().copied().zip(job.node_names());
+            self.expect_nodes_of(now, names().filter(|(node, _)| !job.has_lost(*node)));
         }
         if let Some(held) = job.held() {
             self.ledger.restore(id, &job.map, held);
@@ -337,10 +350,18 @@ impl Head {
             (true, _) => self.begin_waiting(now, id),
             (false, Some(launch)) => {
                 self.has_started(id);
-                match self.jobs.get(id).is_some_and(|job| self.is_left_behind(id, &job.map)) {
-                    true => self.restore_left_behind(id, launch, out),
+                let is_left_behind = self.jobs.get(id).is_some_and(|job| self.is_left_behind(id, &job.map));
+                match is_left_behind {
+                    true => out.send_message(Order::LaunchElsewhere(launch)),
                     // A step of this node that is not running was never started.
                     false => out.order(down::Body::Launch(launch)),
+                }
+                let losses: Vec<_> = self.jobs.get(id).into_iter().flat_map(Job::losses).collect();
+                for wire::NodesLost { job, nodes, why } in losses {
+                    out.send_message(Order::GiveUp { job, nodes, why, loss: Loss::Continues });
+                }
+                if is_left_behind {
+                    self.lose_left_behind(id, out);
                 }
             }
             (false, None) => {
@@ -351,11 +372,10 @@ impl Head {
         Some(id)
     }
 
-    /// Restores a job that had ranks on the machine of the head before this one: they are lost.
-    fn restore_left_behind(&mut self, id: JobId, launch: wire::Launch, out: &mut Outputs<Order>) {
-        out.send_message(Order::LaunchElsewhere(launch));
-        let loss = self.jobs.get(id).map_or(Loss::Ends, |job| job.loss_of(HEAD));
-        let why = sentences::head_moved().to_owned();
+    /// The ranks of a job on the machine of the head before this one are lost.
+    fn lose_left_behind(&mut self, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id).filter(|job| !job.has_lost(HEAD)) else { return };
+        let (loss, why) = (job.loss_of(HEAD), sentences::head_moved().to_owned());
         out.send_message(Order::GiveUp { job: id, nodes: vec![HEAD], why, loss });
     }
 
@@ -385,7 +405,7 @@ impl Head {
             return None;
         }
         let began = Now { unix_ms: kept.submitted_ms, ..now };
-        self.expect_nodes_of(now, &map, &epoch.node_names);
+        self.expect_nodes_of(now, map.nodes().iter().copied().zip(&epoch.node_names));
         let owner = launch.owner.clone().filter(|_| self.serves_all);
         let realm = owner.as_ref().map_or(0, |owner| owner.uid);
         self.lobbies.of(realm).restore_epoch(job, &epoch);

@@ -187,6 +187,42 @@ fn the_root_ends_after_the_last_job_of_its_family() {
     }
 }
 
+/// Restarts the head around each moment of a family's end: done, failed, and cancelled.
+#[test]
+fn a_family_ends_although_the_head_restarts() {
+    for seed in seeds(180) {
+        let _seed = Seed(seed);
+        let mut world = world(7, 3, 4);
+        world.checks_journal = true;
+        let (fails, cancelled) = (seed % 3 == 1, seed % 3 == 2);
+        let last = world.program(move |rank, _, _| {
+            let end = if fails && rank == 1 { Op::Die(11) } else { Op::Finalize };
+            vec![Op::Init, Op::Fence, Op::Sleep(Duration::from_secs(2)), end, Op::Exit(0)]
+        });
+        let program = root(&mut world, vec![spawn(last, 2)]);
+        let job = world.submit(spec(program, 4));
+        let spread = Duration::from_micros(400 * (seed / 3));
+        let at = if cancelled { Duration::from_millis(990) + spread } else { Duration::from_millis(1995) + spread };
+        world.after(at, Event::Fault(Fault::Restart(0, Duration::from_millis(40))));
+        if cancelled {
+            world.run_for(Duration::from_secs(1));
+            if world.machines[0].daemon.is_none() {
+                world.run_for(Duration::from_secs(1));
+            }
+            world.call(0, Call::Cancel { job, grace_ms: Some(50) });
+        }
+        world.run();
+        let (state, code) = match (fails, cancelled) {
+            (true, _) => (JobState::Failed, 139),
+            (_, true) => (JobState::Cancelled, 130),
+            (false, false) => (JobState::Done, 0),
+        };
+        let info = world.assert_ended(job, state, code);
+        assert_eq!(fails, info.cause.is_some_and(|cause| (cause.job, cause.rank) == (job + 1, 1)));
+        world.assert_at_rest();
+    }
+}
+
 #[test]
 fn a_family_is_ended_with_its_root() {
     for seed in seeds(30) {

@@ -73,10 +73,12 @@ pub(crate) enum RankEvent {
 }
 
 impl World {
-    pub(crate) fn boot_step(&mut self, machine: MachineId, launch: Bytes) {
+    pub(crate) fn boot_step(&mut self, pid: Pid, machine: MachineId, launch: Bytes) {
         let launch = wire::Launch::decode(launch).expect("the written launch decodes");
         let job = launch.job;
-        let Some(pid) = self.machines[machine].steps.get(&job).copied() else { return }; // killed before it began
+        if self.machines[machine].steps.get(&job) != Some(&pid) {
+            return; // killed before it began
+        }
         let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("the map is valid");
         let body = LaunchBody::decode(launch.body).expect("the body decodes");
         let spec = body.spec.clone().expect("a launch has a spec");

@@ -75,6 +75,7 @@ pub(crate) enum Event {
         why: String,
     },
     StepBoot {
+        pid: Pid,
         machine: MachineId,
         launch: Bytes,
     },
@@ -401,7 +402,7 @@ impl World {
                 self.handle(pid, Input::Load { probe, load: wire::NodeLoad { load1: 0.5, ..Default::default() } });
             }
             Event::StepLost { pid, job, why } => self.handle(pid, Input::StepLost { job, why }),
-            Event::StepBoot { machine, launch } => self.boot_step(machine, launch),
+            Event::StepBoot { pid, machine, launch } => self.boot_step(pid, machine, launch),
             Event::StepDial(pid) => self.dial_step(pid),
             Event::StepTick(pid) => self.tick_step(pid),
             Event::StepSettle(pid) => self.settle_step(pid),

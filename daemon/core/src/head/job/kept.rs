@@ -30,6 +30,7 @@ impl Job {
             nodes: active.held.slots.iter().map(|(node, _)| *node).collect(),
             slots: active.held.slots.iter().map(|(_, slots)| *slots).collect(),
             exclusive: active.held.exclusive,
+            lost: self.losses().collect(),
         };
         let state = match &self.life {
             Life::Queued(pending) => kept_job::State::Queued(KeptQueued {
@@ -41,7 +42,7 @@ impl Job {
             Life::Running { active, .. } | Life::Ending { active, .. } => kept_job::State::Launched(launched(active)),
             Life::Outlived { why, active, .. } => kept_job::State::Outlived(KeptOutlived {
                 launched: Some(launched(active)),
-                info: Some(self.info()),
+                info: Some(self.info_in_full()),
                 why: why.map_or(JobState::Unknown, JobState::from).into(),
             }),
             Life::Ended(_) => return Some(self.last_kept.as_ref()?.0.clone()),
@@ -79,7 +80,8 @@ impl Job {
                 let (mut job, active, until) = Job::launched((now, began), at, launched?, spawned.as_ref(), logs)?;
                 let why = Why::of(JobState::try_from(why).unwrap_or_default());
                 job.life = Life::Outlived { why, until: until.filter(|_| why.is_none()), active };
-                job.ends = Ends::restore(&info?);
+                let info = info?;
+                (job.ends, job.used, job.lost_bytes) = (Ends::restore(&info), Used::restore(&info), info.lost_bytes);
                 job
             }
         };
@@ -126,6 +128,9 @@ impl Job {
         let output = logged.iter().map(|(node, [own, root])| (*node, Inbox::at(*own.min(root)))).collect();
         let held = Held { slots: kept.nodes.into_iter().zip(kept.slots).collect(), exclusive: kept.exclusive };
         job.map = map;
+        for lost in kept.lost {
+            job.lost.extend(lost.nodes.iter().map(|node| (*node, lost.why.clone())));
+        }
         Some((job, Box::new(Active { launch, output, logged, members: Vec::new(), held }), until))
     }
 

@@ -15,6 +15,7 @@ impl World {
         let is_head = id == 0 || self.machines[id].is_promoted;
         let (pid, now) = (self.id(), self.now());
         let join = self.address(self.machines[id].joins);
+        self.drop_orders(id);
         let machine = &mut self.machines[id];
         machine.incarnation += 1;
         machine.daemon = Some(pid);
@@ -85,6 +86,19 @@ impl World {
         }
     }
 
+    /// Deletes launches that no step has taken: each step that has not begun may have ended with the daemon that ordered it.
+    fn drop_orders(&mut self, id: MachineId) {
+        let begun = |pid| self.steps.contains_key(pid);
+        let waiting: Vec<JobId> =
+            self.machines[id].steps.iter().filter(|(_, pid)| !begun(*pid)).map(|(job, _)| *job).collect();
+        for job in waiting {
+            if self.rng.chance(2) {
+                self.machines[id].steps.remove(&job);
+                self.machines[id].launches.remove(&job);
+            }
+        }
+    }
+
     /// Handles one input and performs its effects.
     pub(crate) fn handle(&mut self, pid: Pid, input: Input) {
         let now = self.now();
@@ -149,7 +163,7 @@ impl World {
                 let pid = self.id();
                 self.machines[machine].steps.insert(launch.job, pid);
                 let delay = self.rng.within(Duration::from_millis(3));
-                self.after(delay, Event::StepBoot { machine, launch: file });
+                self.after(delay, Event::StepBoot { pid, machine, launch: file });
             }
             Effect::KillStep { job, .. } => {
                 if let Some(step) = self.machines[machine].steps.get(&job).copied() {
