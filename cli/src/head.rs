@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use rsd_proto::services::heads_client::HeadsClient;
-use rsd_proto::transport::Stamped;
 use rsd_proto::v1::standby_info::State;
 use rsd_proto::v1::{AllowStandbyRequest, HeadInfo, PromoteRequest, ShowHeadRequest, StandbyInfo};
 use serde_json::json;
 
-use crate::dvm;
+use crate::dvm::{self, Heads};
 use crate::exit::Failure;
 use crate::json;
 use crate::options::HeadCommand;
@@ -17,9 +15,7 @@ use crate::print::{self, Align, out, visible};
 /// How long a promotion may take: the head may have to hand over, and another one to start.
 const PROMOTION: Duration = Duration::from_secs(90);
 
-pub(crate) type Client = HeadsClient<Stamped>;
-
-pub(crate) async fn perform(mut client: Client, command: HeadCommand, as_json: bool) -> Result<u8, Failure> {
+pub(crate) async fn perform(mut client: Heads, command: HeadCommand, as_json: bool) -> Result<u8, Failure> {
     let change = |node, forbid| AllowStandbyRequest { node, forbid };
     let info = match command {
         HeadCommand::Show => dvm::answer("asking for the head", client.show_head(ShowHeadRequest {})).await?,
@@ -133,7 +129,7 @@ mod tests {
             "\
 head: node0, at 10.0.0.1:7817, epoch 2 of DVM d0
 STANDBY  STATE    RECORDS BEHIND  BYTES BEHIND   FOR  AS THE HEAD AT
-node1    in step               0             0  0 ms  10.0.0.2:7817
+node1    in step               0             0  0.0s  10.0.0.2:7817
 b        absent                -             -     -  10.0.0.2:7817
 "
         );

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         | Command::Topology => false,
     };
     let done = match options.command {
-        Command::Start(options) => start::start(options),
+        Command::Start(options) => start::start(*options),
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
         Command::Token(command) => token::token(command),

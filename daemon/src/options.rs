@@ -71,7 +71,7 @@ pub(crate) enum Command {
   rsd start --join node0:7817 --token-file t    one more machine, with a token in the file t
   rsd start --name node0 --listen 127.0.0.1:0   a head that other daemons of this machine can join
   rsd start --name node1 --join 127.0.0.1:7817  one more node on the same machine, which needs no token")]
-    Start(StartOptions),
+    Start(Box<StartOptions>),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
     /// Print a daemon's role, slots and jobs

@@ -25,7 +25,6 @@ use crate::reach;
 use crate::settings::{self, named_file, runtime_dir};
 
 /// Set in the environment of a daemon in the background: to [`TERMINAL`], if its first output is shown on a terminal.
-pub(crate) const FROM_BACKGROUND: &str = DAEMONIZED;
 const DAEMONIZED: &str = "RSD_DAEMONIZED";
 const TERMINAL: &str = "terminal";
 

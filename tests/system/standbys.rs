@@ -152,6 +152,8 @@ fn only_a_node_that_the_heads_administrator_has_named_gets_the_key() {
     assert_eq!(mode.ok(), Some(0o600));
     let shown = dvm.ctl("--dvm node1 head show").ok();
     assert!(shown.contains("node2    in step"), "{shown}");
+    let shown = dvm.ctl("head forbid node2").ok();
+    assert!(shown.contains("no standbys"), "{shown}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
 //! epoch         that of a later head, which has taken over from this one
-//! standby/      a standby's copy of what the head keeps ([`files`](crate::standby::files))
+//! standby/      a standby's copy of what the head keeps
 //! authority     a listening head's: the key and the certificate of the DVM's authority
 //! credentials   a joined daemon's: its key and its certificate
 //! ancestors     a joined daemon's: the daemons above it

@@ -93,6 +93,7 @@ impl Heads for HeadService {
         }
         let AllowStandbyRequest { node, forbid } = request.into_inner();
         let standbys = self.standbys(caller, StandbyCall::Allow { node, forbid }).await?;
+        self.copies.keep_only(&standbys.iter().map(|standby| standby.node).collect::<Vec<_>>());
         Ok(Response::new(self.info(standbys)))
     }
 

@@ -234,6 +234,18 @@ impl Copies {
         }
     }
 
+    /// Disconnects all standbys but these.
+    pub(crate) fn keep_only(&self, nodes: &[NodeId]) {
+        let mut state = self.state();
+        let before = state.followers.len();
+        state.followers.retain(|node, _| nodes.contains(node));
+        let has_changed = state.followers.len() != before;
+        drop(state);
+        if has_changed {
+            self.changed();
+        }
+    }
+
     /// A standby's connection is closed.
     pub(crate) fn remove(&self, node: NodeId, id: u64) {
         let mut state = self.state();

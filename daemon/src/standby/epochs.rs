@@ -6,14 +6,13 @@
 use std::time::Duration;
 
 use rsd_core::addresses::dialable;
-use rsd_core::rsd::{Answer, Call, StandbyCall};
+use rsd_core::rsd::{Answer, Call, Caller, StandbyCall};
 use rsd_proto::transport::{Own, Target, dial, heads_client};
 use rsd_proto::v1::{GetEpochRequest, HeadEpoch, Kept, KeptStandby, kept::What};
 use tokio::task::JoinSet;
 
 use crate::door::{Door, Event};
 use crate::network;
-use crate::serve::callers::Callers;
 
 /// How often a head asks.
 const EVERY: Duration = Duration::from_secs(3);
@@ -43,10 +42,10 @@ pub(crate) async fn later(own: &Own, standbys: &[KeptStandby], number: u64) -> O
 }
 
 /// Asks as long as the head runs, and has it step down.
-pub(crate) async fn watch(own: Own, door: Door, number: u64) {
+pub(crate) async fn watch(own: Own, door: Door, caller: Caller, number: u64) {
     loop {
         tokio::time::sleep(EVERY).await;
-        let answer = door.call(Callers::daemon(), Call::Standby(StandbyCall::List)).await;
+        let answer = door.call(caller, Call::Standby(StandbyCall::List)).await;
         let Answer::Standbys(standbys) = answer else { continue };
         if let Some(epoch) = later(&own, &standbys, number).await {
             return door.send(Event::StepDown(epoch));

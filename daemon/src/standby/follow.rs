@@ -77,18 +77,20 @@ impl Standby {
     async fn follow(&self) {
         while !self.following().is_over {
             let ended = self.follow_once().await;
-            let mut following = self.following();
-            following.requests = None;
-            if let Err(error) = ended {
-                let why = format!("{error:#}");
-                if following.why_not.as_ref() != Some(&why) && !following.is_over {
-                    warn!(why, "this standby does not follow the head");
-                }
-                following.why_not = Some(why);
-            }
-            drop(following);
+            self.has_ended(ended);
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    fn has_ended(&self, ended: anyhow::Result<()>) {
+        let mut following = self.following();
+        following.requests = None;
+        let Err(error) = ended else { return };
+        let why = format!("{error:#}");
+        if following.why_not.as_ref() != Some(&why) && !following.is_over {
+            warn!(why, "this standby does not follow the head");
+        }
+        following.why_not = Some(why);
     }
 
     async fn follow_once(&self) -> anyhow::Result<()> {

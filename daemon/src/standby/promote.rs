@@ -20,7 +20,6 @@ use super::files;
 use super::follow::Standby;
 use crate::clock::unix_ms;
 use crate::secure::authority::Authority;
-use crate::start::FROM_BACKGROUND;
 
 /// How long the head may take to answer before it counts as lost.
 const HEAD_DEADLINE: Duration = Duration::from_secs(3);
@@ -170,7 +169,7 @@ impl Promotion {
 
 /// Starts the head in the background; returns what it prints.
 fn start(mut command: Command) -> anyhow::Result<String> {
-    let command = command.env_remove(FROM_BACKGROUND).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+    let command = command.env_remove("RSD_DAEMONIZED").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
     let output = command.output().context("start the head")?;
     let said = String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("rsd: ").to_owned();
     anyhow::ensure!(output.status.success(), "{said}");

@@ -217,7 +217,7 @@ pub(super) async fn serve(
     };
     let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), &identity_name)?;
     if let (None, Some(own)) = (&options.join, membership.own()) {
-        tokio::spawn(epochs::watch(own, door.clone(), own_epoch.number));
+        tokio::spawn(epochs::watch(own, door.clone(), Callers::daemon(), own_epoch.number));
     }
     let turns_of_heads = turns.clone();
     let services =
