@@ -138,7 +138,7 @@ const PERSISTENT_TAGS: u32 = 1 << 30;
 
 /// A run that is ready to start.
 fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<RequestId>, Members)> {
-    let Plan { comm, members, what, operands, reduction } = plan;
+    let Plan { comm, members, what, operands, reduction, fault } = plan;
     let started = &mut state.comms.get_mut(comm)?.collectives;
     let tag = (*started % PERSISTENT_TAGS) | if persistent { PERSISTENT_TAGS } else { 0 };
     *started = started.wrapping_add(1);
@@ -147,7 +147,7 @@ fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<R
         What::Schedule(schedule) => Arc::new(schedule),
     };
     let mut run = state.collectives.spare();
-    run.prepare(schedule, operands, reduction, tag as i32)?;
+    run.prepare(schedule, operands, reduction, tag as i32, fault)?;
     Ok((run, members))
 }
 
@@ -182,8 +182,14 @@ fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl F
 
 unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
-    let comm = plan.comm;
+    let (comm, fault) = (plan.comm, plan.fault.clone());
     let id = added(guard, plan, false)?;
+    if let Some(fault) = fault {
+        // The others depend on this rank's part.
+        guard.start_collective(id)?;
+        guard.collectives.forget(id);
+        return Err(fault);
+    }
     let handle = add(guard, Request::Collective { id, comm })?;
     guard.start_collective(id)?;
     // SAFETY: the caller's promise.
@@ -192,8 +198,13 @@ unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) 
 
 unsafe fn init(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
-    let comm = plan.comm;
+    let (comm, fault) = (plan.comm, plan.fault.clone());
     let id = added(guard, plan, true)?;
+    if let Some(fault) = fault {
+        // Only the count of the calls, which all ranks have in common, needs it.
+        guard.collectives.forget(id);
+        return Err(fault);
+    }
     let persistent = Persistent { start: Start::Collective(id), active: None, comm };
     let handle = add(guard, Request::Persistent(Box::new(persistent)))?;
     // SAFETY: the caller's promise.

@@ -36,6 +36,8 @@ pub struct Communicator {
     pub rank: u32,
     /// Its error handler.
     pub errhandler: Errhandler,
+    /// Whether the program has set it on this communicator.
+    pub chose_errhandler: bool,
     /// The name, as set by `MPI_Comm_set_name`.
     pub name: Vec<u8>,
     /// The number of collective operations started on it: all members count alike.
@@ -62,6 +64,7 @@ impl Communicator {
             peers: Arc::clone(parties.named()),
             rank: parties.rank(),
             errhandler,
+            chose_errhandler: false,
             name: name.into(),
             collectives: 0,
             attributes: Attributes::default(),

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Phase, Runtime};
-use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_SESSION_NULL};
+use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errcodes::Met;
@@ -18,7 +18,7 @@ use crate::transport::name::number_of;
 /// The object of a call: its error handler is invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// None: the handler of `MPI_COMM_SELF` (MPI 5.0 §9.3).
+    /// None: the handler of `MPI_COMM_SELF` (MPI 5.0 §9.3), or of `MPI_COMM_WORLD` if the program has set one only there.
     World,
     /// A communicator.
     Comm(CommHandle),
@@ -71,7 +71,7 @@ pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: M
 pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let scope = error.on.map_or(scope, Scope::Comm);
     let (errhandler, object) = {
-        let state = runtime.lock();
+        let state = runtime.visit();
         let found = match scope {
             Scope::Comm(comm) => state.comms.get(comm).ok().map(|found| (found.errhandler, comm.0)),
             // Files cannot be opened yet: the handler for future files applies (MPI 5.0 §14.7).
@@ -83,9 +83,14 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
             }
             Scope::World | Scope::Win(_) => None,
         };
-        found.unwrap_or_else(|| match &state.comms.own {
-            Some(own) => (own.errhandler, MPI_COMM_SELF),
-            None => (state.initial_errhandler, MPI_COMM_SELF),
+        found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
+            // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
+            // has set another one on MPI_COMM_SELF. MPICH does the same.
+            (Some(own), Some(world)) if world.chose_errhandler && !own.chose_errhandler => {
+                (world.errhandler, MPI_COMM_WORLD)
+            }
+            (Some(own), _) => (own.errhandler, MPI_COMM_SELF),
+            (None, _) => (state.initial_errhandler, MPI_COMM_SELF),
         })
     };
     let code = error.class;
@@ -121,7 +126,7 @@ const SECOND_DEATH: Duration = Duration::from_millis(500);
 /// reported before the cause.
 pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> ! {
     let (rank, pmi) = {
-        let mut state = runtime.lock();
+        let mut state = runtime.visit();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
     if pmi.is_some() && is_secondhand {
