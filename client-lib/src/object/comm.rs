@@ -16,6 +16,7 @@ use super::names::Names;
 use super::parties::{Born, Parties, Remote};
 use super::requests::{Request, Requests};
 use super::table::Table;
+use super::topology::Topology;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};
 use crate::coll::inter::Sides;
@@ -46,6 +47,8 @@ pub struct Communicator {
     pub attributes: Attributes,
     /// The user's assertions about how it is used.
     pub hints: Info,
+    /// Its topology, if it has one.
+    pub topology: Option<Arc<Topology>>,
     /// Memory that its members share, if all are on one node.
     pub sharing: Sharing,
     /// The session from which it was derived, if it was.
@@ -69,6 +72,7 @@ impl Communicator {
             collectives: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
+            topology: None,
             sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
             session: parties.group.session,
             parties,

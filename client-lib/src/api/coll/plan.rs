@@ -57,6 +57,7 @@ macro_rules! alltoall_of_blocks {
 mod arguments;
 pub(super) mod inter;
 pub(super) mod intra;
+pub(super) mod neighbor;
 
 /// A call with its arguments checked.
 pub(super) struct Plan {
@@ -93,7 +94,7 @@ pub(super) enum What {
 pub(super) struct On<'a> {
     comm: CommHandle,
     communicator: &'a Communicator,
-    members: Members,
+    pub(super) members: Members,
 }
 
 impl<'a> On<'a> {

@@ -5,6 +5,9 @@ use std::ffi::{c_int, c_void};
 
 use super::arguments::{Types, apart, blocks, lens, memory, not_in_place, places, result, there_is, too_many};
 pub(in crate::api::coll) use super::intra::barrier;
+pub(in crate::api::coll) use super::neighbor::{
+    neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
+};
 use super::{On, Plan, What, combining};
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::args;

@@ -7,6 +7,9 @@ use std::ffi::{c_int, c_void};
 use super::arguments::{
     Types, apart, at_root_in_place, blocks, equal, fits, is_in_place, lens, memory, not_in_place, places, total,
 };
+pub(in crate::api::coll) use super::neighbor::{
+    neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
+};
 use super::{On, Plan, What};
 use crate::abi::DatatypeHandle;
 use crate::api::args;
