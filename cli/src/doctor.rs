@@ -129,7 +129,7 @@ async fn examine_all(
                 }
                 break;
             }
-            Some(Body::Queued(_) | Body::Notice(_) | Body::Killing(_) | Body::Gap(_)) | None => {}
+            Some(Body::Queued(_) | Body::Notice(_) | Body::Killing(_) | Body::Gap(_) | Body::Requeued(_)) | None => {}
         }
         if is_planned && done == examined.len() {
             // The ranks end now: the job should be over when the user reads the report.

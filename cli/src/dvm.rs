@@ -249,16 +249,23 @@ async fn in_time<T>(doing: &str, call: impl Future<Output = Result<T, Status>>) 
 /// Returns the current state of the job that `selector` names. Fails if the job has no such rank.
 pub(crate) async fn job(client: &mut Client, selector: Selector) -> Result<JobInfo, Failure> {
     let doing = format!("asking for job {selector}");
+    let index = selector.index().map_err(Failure::usage)?;
     let wanted = match &selector.job {
-        Which::Last => JobSelector::default(),
-        Which::Number(job) => JobSelector { job: *job, ..JobSelector::default() },
-        Which::Named(name) => JobSelector { job: 0, name: name.clone() },
+        Which::Last => JobSelector { index, ..JobSelector::default() },
+        Which::Number(job) => JobSelector { job: *job, index, ..JobSelector::default() },
+        Which::Named(name) => JobSelector { job: 0, name: name.clone(), index },
     };
     let info = answer(&doing, client.get_job(wanted)).await?;
     if let Which::Named(name) = &selector.job
         && info.name != *name
     {
         let text = format!("the head does not know jobs by name ({name}); use the job's number: rsctl ps -a");
+        return Err(Failure::new(transport::exit::VERSION, text));
+    }
+    if let Some(index) = index
+        && info.element.is_none_or(|element| element.index != index)
+    {
+        let text = format!("the head does not know arrays; job {} has no element {index}", info.job);
         return Err(Failure::new(transport::exit::VERSION, text));
     }
     match selector.rank {

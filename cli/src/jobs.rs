@@ -5,8 +5,8 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{
-    JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeBinding, NodeInfo, RankBinding,
-    SignalRequest, Stream,
+    CancelRequest, JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeBinding,
+    NodeInfo, RankBinding, SignalRequest, Stream,
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::placement::NodeRanks;
 use crate::print::{self, Align, out, say, table, visible};
 use crate::reconnect::Contact;
 use crate::selectors::Selector;
-use crate::{json, placement, report, run, usage, verdict, when};
+use crate::{array, json, placement, report, run, usage, verdict, when};
 
 /// `ps`.
 pub(crate) async fn ps(mut client: Client, wanted: &Ps, as_json: bool) -> Result<u8, Failure> {
@@ -59,30 +59,36 @@ pub(crate) async fn ps(mut client: Client, wanted: &Ps, as_json: bool) -> Result
 /// Returns one row per job; with the jobs' users, if a job is another user's than `own_uid`, and with their names, if one has a name.
 fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>, own_uid: u32) -> String {
     let is_others = |info: &JobInfo| info.owner.as_ref().is_some_and(|owner| owner.uid != own_uid);
+    let attempts = jobs.iter().any(|info| info.retries > 0);
+    let arrays = jobs.iter().any(|info| info.array.is_some());
     let (users, names) = (jobs.iter().any(is_others), jobs.iter().any(|info| !info.name.is_empty()));
     let columns = [
         (true, "JOB", Align::Right),
         (users, "USER", Align::Left),
         (names, "NAME", Align::Left),
         (true, "STATE", Align::Left),
+        (attempts, "ATTEMPT", Align::Right),
         (true, "RANKS", Align::Right),
         (true, "NODES", Align::Left),
         (true, "AGE", Align::Right),
         (true, "ELAPSED", Align::Right),
         (true, "EXIT", Align::Right),
+        (arrays, "ELEMENTS", Align::Left),
         (true, "COMMAND", Align::Left),
     ];
     let row = |info: &JobInfo| {
         let cells = [
-            info.job.to_string(),
+            array::called(info),
             info.owner.as_ref().map_or_else(dash, |owner| owner.name.clone()),
             if info.name.is_empty() { dash() } else { info.name.clone() },
             json::state(info.state()).to_owned(),
+            if info.retries > 0 { format!("{}/{}", info.attempt + 1, info.retries + 1) } else { dash() },
             if info.ranks > 0 { info.ranks.to_string() } else { dash() },
             few(&info.node_names),
             print::duration(now_ms.saturating_sub(info.submitted_ms)),
             elapsed_ms(info, now_ms).map_or_else(dash, print::duration),
             if info.ended_ms > 0 { info.exit_code.to_string() } else { dash() },
+            info.array.as_ref().map_or_else(dash, array::counts),
             info.command.clone(),
         ];
         let shown = cells.into_iter().zip(columns).filter(|(_, (is_shown, ..))| *is_shown);
@@ -124,7 +130,7 @@ pub(crate) async fn show(mut client: Client, selector: Selector, as_json: bool) 
 fn description(info: &JobInfo, now_ms: u64) -> String {
     let ago = |ms: u64| format!("{} ago", print::duration(now_ms.saturating_sub(ms)));
     let nodes = info.node_names.len();
-    let mut fields = vec![("job", info.job.to_string())];
+    let mut fields = vec![("job", array::called(info))];
     if !info.name.is_empty() {
         fields.push(("name", info.name.clone()));
     }
@@ -132,6 +138,8 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     fields.push(("command", info.command.clone()));
     fields.push(("submitted", ago(info.submitted_ms)));
     fields.extend(report::called(info));
+    fields.extend(array::fields(info));
+    fields.extend(report::queued(info));
     if info.parent > 0 {
         fields.push(("spawned by", format!("job {}", info.parent)));
     }
@@ -164,6 +172,10 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if !placed.is_empty() {
         text.push('\n');
         text.push_str(&placed_table(info, &placed));
+    }
+    let attempts = report::attempts(info);
+    if !attempts.is_empty() {
+        text.push_str(&format!("\n{attempts}"));
     }
     let by_node = usage::by_node(info, None);
     if !by_node.is_empty() {
@@ -220,10 +232,16 @@ pub(crate) async fn wait(mut contact: Contact<'_>, selectors: &[Selector], as_js
     let mut ended = Vec::new();
     for selector in selectors.iter().cloned() {
         // Checks within the deadline that each job exists, and resolves `last` before another job is submitted.
-        ended.push(dvm::job(&mut contact.client, selector).await?);
+        ended.extend(array::jobs(&mut contact.client, selector).await?);
     }
     for info in ended.iter_mut().filter(|info| info.ended_ms == 0) {
         let job = info.job;
+        if info.element.is_some() {
+            *info = started(&mut contact, info).await?;
+            if info.ended_ms > 0 {
+                continue;
+            }
+        }
         // Without a deadline; the connection's keep-alive detects a daemon that is gone.
         let wait = async |client: &mut Client| {
             client
@@ -242,6 +260,20 @@ pub(crate) async fn wait(mut contact: Contact<'_>, selectors: &[Selector], as_js
     Ok(ended.iter().map(run::exit_code).find(|&code| code != 0).unwrap_or(0))
 }
 
+/// Waits until an element of an array has started, or never will.
+async fn started(contact: &mut Contact<'_>, info: &JobInfo) -> Result<JobInfo, Failure> {
+    const PAUSE: Duration = Duration::from_millis(500);
+    let mut info = info.clone();
+    while let Some(element) = info.element.filter(|_| info.started_ms == 0 && info.ended_ms == 0) {
+        tokio::time::sleep(PAUSE).await;
+        let wanted = JobSelector { job: element.array, index: Some(element.index), ..JobSelector::default() };
+        let doing = format!("asking for job {}", array::called(&info));
+        info =
+            contact.keep(async |client: &mut Client| dvm::answer(&doing, client.get_job(wanted.clone())).await).await?;
+    }
+    Ok(info)
+}
+
 /// `logs`.
 pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
     let rank = match (wanted.job.rank, wanted.rank) {
@@ -250,7 +282,37 @@ pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool)
         }
         (a, b) => a.or(b),
     };
-    let job = dvm::job(&mut contact.client, Selector { rank, ..wanted.job.clone() }).await?.job;
+    let found = array::jobs(&mut contact.client, Selector { rank, ..wanted.job.clone() }).await?;
+    let mut jobs = Vec::new();
+    for info in &found {
+        match &info.array {
+            Some(_) if wanted.follow => {
+                let text = "an array has no output of its own: name an element, as in 7[3], or leave out -f";
+                return Err(Failure::usage(text));
+            }
+            Some(_) => jobs.extend(array::elements(&mut contact.client, info.job).await?),
+            None if info.element.is_some() && info.started_ms == 0 && !wanted.follow => {
+                say(&format!("job {} has not started", array::called(info)));
+            }
+            None => jobs.push(info.clone()),
+        }
+    }
+    let mut code = 0;
+    for info in jobs {
+        let info = if wanted.follow { started(&mut contact, &info).await? } else { info };
+        code = logs_of(&mut contact, wanted, info.job, rank, as_json).await?;
+    }
+    Ok(code)
+}
+
+/// Prints the output of one job.
+async fn logs_of(
+    contact: &mut Contact<'_>,
+    wanted: &Logs,
+    job: u64,
+    rank: Option<u32>,
+    as_json: bool,
+) -> Result<u8, Failure> {
     let stream = wanted.stream.map(|stream| match stream {
         OutputStream::Stdout => Stream::Stdout.into(),
         OutputStream::Stderr => Stream::Stderr.into(),
@@ -313,8 +375,13 @@ pub(crate) async fn cancel(
     let grace_ms = grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
     let mut jobs = Vec::new();
     for selector in selectors.iter().cloned() {
-        let info = dvm::job(&mut client, selector).await?;
-        if info.ended_ms > 0 {
+        let elements = selector.elements.clone();
+        let info = dvm::job(&mut client, Selector { elements: None, ..selector }).await?;
+        if let Some(elements) = elements {
+            let request = CancelRequest { job: info.job, grace_ms, elements };
+            let doing = format!("cancelling elements of job {}", info.job);
+            jobs.push(json::job(&dvm::answer(&doing, client.cancel(request)).await?));
+        } else if info.ended_ms > 0 {
             if !as_json {
                 say(&format!("job {} has already ended ({})", info.job, json::state(info.state())));
             }
@@ -324,21 +391,6 @@ pub(crate) async fn cancel(
         }
     }
     if as_json {
-        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
-    }
-    Ok(0)
-}
-
-/// `release`.
-pub(crate) async fn release(mut client: Client, selectors: Vec<Selector>, as_json: bool) -> Result<u8, Failure> {
-    let mut jobs = Vec::new();
-    for selector in selectors {
-        let job = dvm::job(&mut client, selector).await?.job;
-        let wanted = JobSelector { job, ..JobSelector::default() };
-        jobs.push(dvm::answer(&format!("releasing job {job}"), client.unhold(wanted)).await?);
-    }
-    if as_json {
-        let jobs: Vec<_> = jobs.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
     }
     Ok(0)

@@ -2,13 +2,16 @@
 
 use bytes::Bytes;
 use rsd_proto::transport::exit;
+use rsd_proto::v1::dependency::Kind;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
-use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record, Stream};
+use rsd_proto::v1::{
+    Attempt, Dependency, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record, Stream,
+};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
-use crate::{placement, usage};
+use crate::{array, placement, usage};
 
 /// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
@@ -61,7 +64,42 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         })),
         "usage": usage::json(info),
         "output_bytes": info.output_bytes,
+        "priority": info.priority,
+        "held": info.held,
+        "array": info.array.as_ref().map(array::described),
+        "element": info.element.map(|it| json!({ "array": it.array, "index": it.index })),
+        "attempt": info.attempt + 1,
+        "attempts_max": info.retries + 1,
+        "attempts": info.attempts.iter().map(attempt).collect::<Vec<_>>(),
+        "after": info.after.iter().map(after).collect::<Vec<_>>(),
     })
+}
+
+fn attempt(ended: &Attempt) -> Value {
+    json!({
+        "attempt": ended.attempt + 1,
+        "started_ms": ended.started_ms,
+        "ended_ms": ended.ended_ms,
+        "node": text(&ended.node_name),
+        "cause": ended.cause.as_ref().map(rank_exit),
+    })
+}
+
+fn after(need: &Dependency) -> Value {
+    let (kind, _) = after_words(need);
+    json!({ "kind": kind, "job": need.job, "array": (need.array > 0).then_some(need.array), "index": need.index })
+}
+
+/// Returns the word for a dependency, and the job.
+pub(crate) fn after_words(need: &Dependency) -> (&'static str, String) {
+    let kind = match need.kind() {
+        Kind::Any => "any",
+        Kind::Ok => "ok",
+        Kind::Fail => "fail",
+        Kind::Start => "start",
+    };
+    let job = need.index.map_or_else(|| need.job.to_string(), |index| format!("{}[{index}]", need.array));
+    (kind, job)
 }
 
 /// Returns a job with the bindings of its ranks (hardware threads by logical index on the node, empty for unbound ranks) and with what
@@ -134,6 +172,13 @@ pub(crate) fn event(event: &JobEvent) -> Value {
         Some(Body::Killing(it)) => ("killing", json!({ "reason": it.reason, "grace_ms": it.grace_ms })),
         Some(Body::Ended(it)) => ("ended", job(it)),
         Some(Body::Notice(it)) => ("notice", json!({ "text": it })),
+        Some(Body::Requeued(it)) => {
+            let cause = it.cause.as_ref().map(rank_exit);
+            (
+                "requeued",
+                json!({ "next_attempt": it.next + 1, "attempts": it.attempts, "cause": cause, "reason": it.reason }),
+            )
+        }
         Some(Body::Gap(it)) => ("gap", json!({ "lost_bytes": it.bytes })),
         None => ("unknown", json!({})),
     };

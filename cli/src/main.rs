@@ -1,5 +1,6 @@
 //! rsctl, the client of rsd: arguments → daemon → one command → exit code.
 
+mod array;
 mod completion;
 mod doctor;
 mod dvm;
@@ -29,6 +30,7 @@ mod plan;
 mod ports;
 mod print;
 mod private;
+mod queue;
 mod reconnect;
 mod report;
 mod run;
@@ -46,6 +48,7 @@ mod when;
 use std::ffi::OsString;
 
 use rsd_proto::transport::exit::{INTERNAL, USAGE};
+use rsd_proto::v1::change_job_request::Change;
 use rsd_proto::v1::stdin_target::Target;
 
 use crate::dvm::Dvm;
@@ -115,7 +118,10 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Login { .. }
         | Command::Up(_)
         | Command::Down(_)
-        | Command::Hold
+        | Command::HoldConnections
+        | Command::Why { .. }
+        | Command::Hold { .. }
+        | Command::Priority { .. }
         | Command::Node(_)
         | Command::Waits { .. }
         | Command::Events { .. }
@@ -196,7 +202,12 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
-        Command::Release { jobs } => jobs::release(dvm.client().await?, jobs, json).await,
+        Command::Why { job } => queue::why(dvm.client().await?, job, json).await,
+        Command::Hold { jobs } => queue::change(dvm.client().await?, jobs, Change::Hold(true), json).await,
+        Command::Release { jobs } => queue::change(dvm.client().await?, jobs, Change::Hold(false), json).await,
+        Command::Priority { priority, jobs } => {
+            queue::change(dvm.client().await?, jobs, Change::Priority(priority), json).await
+        }
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
         Command::Top(options) => top::top(&dvm, options, json).await,
@@ -212,7 +223,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Up(options) => up::up(&dvm, *options, json).await,
         Command::Down(options) => up::down(&dvm, options, json).await,
-        Command::Hold => up::hold().await,
+        Command::HoldConnections => up::hold().await,
         Command::Kv(command) => kv::perform(&dvm, command, json).await,
         Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),

@@ -1,6 +1,6 @@
 //! The command line of rsctl, which clap parses, prints as help, completes in shells and writes as man pages.
 //!
-//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`], [`node`], [`up`], [`watching`] the options of
+//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`queue`], [`jobs`], [`group`], [`kv`], [`node`], [`up`], [`watching`] the options of
 //! each · [`words`] values
 //! that several of them take · [`spelling`] options of other launchers · [`overlay`] `plan --diff` · [`mod@read`] arguments → [`Cli`]. Commands import
 //! options, never the reverse.
@@ -16,6 +16,7 @@ pub(crate) mod placing;
 pub(crate) mod plan;
 pub(crate) mod ports;
 mod ps;
+pub(crate) mod queue;
 mod read;
 mod spelling;
 mod unread;

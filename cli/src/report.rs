@@ -3,23 +3,42 @@
 use std::collections::BTreeMap;
 
 use rsd_proto::v1::rank_exit::How;
-use rsd_proto::v1::{JobInfo, JobState, RankExit};
+use rsd_proto::v1::{Attempt, JobInfo, JobState, RankExit};
 
-use crate::dvm::{self, Client};
+use crate::dvm::Client;
 use crate::exit::Failure;
 use crate::placement::NodeRanks;
-use crate::print::{self, out, visible};
+use crate::print::{self, Align, out, visible};
 use crate::selectors::Selector;
-use crate::{json, placement, signals, usage, verdict, when};
+use crate::{array, json, placement, signals, usage, verdict, when};
 
 /// How many nodes are listed.
 const NODES_SHOWN: usize = 12;
 
 pub(crate) async fn report(mut client: Client, selector: Selector, as_json: bool) -> Result<u8, Failure> {
-    let info = dvm::job(&mut client, selector).await?;
-    match as_json {
-        true => out(&(json::document(json::job_with_bindings(&info)) + "\n"))?,
-        false => out(&text(&info, when::now_ms(), when::shown))?,
+    let found = array::jobs(&mut client, selector).await?;
+    if as_json && found.len() > 1 {
+        let jobs: Vec<_> = found.iter().map(json::job_with_bindings).collect();
+        out(&(json::document(serde_json::json!({ "jobs": jobs })) + "\n"))?;
+        return Ok(0);
+    }
+    for (nth, info) in found.iter().enumerate() {
+        if as_json {
+            out(&(json::document(json::job_with_bindings(info)) + "\n"))?;
+            continue;
+        }
+        let between = if nth > 0 { "\n" } else { "" };
+        let mut shown = format!("{between}{}", text(info, when::now_ms(), when::shown));
+        if info.array.is_some() {
+            let elements = array::elements(&mut client, info.job).await?;
+            let why =
+                |info: &JobInfo| info.cause.as_ref().map_or_else(String::new, |cause| verdict::describe(cause, info));
+            let failed = array::failed_table(&elements, |info| visible(&why(info)).into_owned());
+            if !failed.is_empty() {
+                shown.push_str(&format!("\n{failed}"));
+            }
+        }
+        out(&shown)?;
     }
     Ok(0)
 }
@@ -39,6 +58,10 @@ fn text(info: &JobInfo, now_ms: u64, shown: impl Fn(u64) -> String) -> String {
     if let Some(verdict) = verdict::verdict(info, |_, _| false) {
         text.push_str(&format!("\n{}\n", visible(&verdict)));
     }
+    let attempts = attempts(info);
+    if !attempts.is_empty() {
+        text.push_str(&format!("\n{attempts}"));
+    }
     followed(info).iter().for_each(|line| text.push_str(&format!("  {}\n", visible(line))));
     text
 }
@@ -48,16 +71,54 @@ fn headline(info: &JobInfo) -> Vec<(&'static str, String)> {
     let name = if info.name.is_empty() { String::new() } else { format!(" ({})", info.name) };
     let code = if info.ended_ms > 0 { format!(", exit code {}", info.exit_code) } else { String::new() };
     let mut fields = vec![
-        ("job", format!("{}{name}", info.job)),
+        ("job", format!("{}{name}", array::called(info))),
         ("state", format!("{}{code}", json::state(info.state()))),
         ("command", info.command.clone()),
     ];
     fields.extend(called(info));
+    fields.extend(array::fields(info));
+    fields.extend(queued(info));
     if info.parent > 0 {
         fields.push(("spawned by", format!("job {}", info.parent)));
     }
     if info.state() == JobState::Queued && !info.queued_reason.is_empty() {
         fields.push(("queued", info.queued_reason.clone()));
+    }
+    fields
+}
+
+/// Returns the table of the attempts that have failed.
+pub(crate) fn attempts(info: &JobInfo) -> String {
+    const SHOWN: usize = 10;
+    let row = |ended: &Attempt| {
+        let why = ended.cause.as_ref().map_or_else(String::new, |cause| {
+            let text = verdict::describe(cause, &JobInfo::default());
+            text.replacen(&format!(" on node {}", cause.node), &format!(" on {}", ended.node_name), 1)
+        });
+        let lasted = print::duration(ended.ended_ms.saturating_sub(ended.started_ms));
+        [(ended.attempt + 1).to_string(), lasted, visible(&why).into_owned()]
+    };
+    if info.attempts.is_empty() {
+        return String::new();
+    }
+    let from = info.attempts.len().saturating_sub(SHOWN);
+    let columns = [("ATTEMPT", Align::Right), ("ELAPSED", Align::Right), ("WHY IT FAILED", Align::Left)];
+    let earlier = if from > 0 { format!("… {from} earlier attempts\n") } else { String::new() };
+    print::table(columns, &info.attempts[from..].iter().map(row).collect::<Vec<_>>()) + &earlier
+}
+
+/// Returns what decides when a job starts.
+pub(crate) fn queued(info: &JobInfo) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    if info.priority != 0 {
+        fields.push(("priority", info.priority.to_string()));
+    }
+    if info.retries > 0 {
+        fields.push(("attempt", format!("{} of {}", info.attempt + 1, info.retries + 1)));
+    }
+    if !info.after.is_empty() {
+        let words = info.after.iter().map(json::after_words).map(|(kind, job)| format!("{kind}:{job}"));
+        fields.push(("after", words.collect::<Vec<_>>().join(" ")));
     }
     fields
 }

@@ -120,7 +120,8 @@ pub(crate) async fn submit(mut contact: Contact<'_>, spec: JobSpec) -> Result<(u
                 | Body::RankExit(_)
                 | Body::Killing(_)
                 | Body::Ended(_)
-                | Body::Gap(_),
+                | Body::Gap(_)
+                | Body::Requeued(_),
             )
             | None => return Ok((job, None)),
         }
@@ -299,6 +300,7 @@ impl<'a> Follow<'a> {
             // The verdict reports these once, at the end.
             Body::Placed(placed) => self.output.placed(&placed),
             Body::Gap(gap) => self.tell(&verdict::missing(gap.bytes)),
+            Body::Requeued(again) => self.tell(&verdict::requeued(&again)),
             Body::Output(_) | Body::RankExit(_) | Body::Killing(_) => {}
         }
         None
@@ -389,7 +391,11 @@ fn again(job: u64, failure: Failure) -> Failure {
 
 /// Asks the daemon to end a job.
 pub(crate) async fn cancel(client: &mut Client, job: u64, grace_ms: Option<u64>) -> Result<JobInfo, Failure> {
-    dvm::answer(&format!("cancelling job {job}"), client.cancel(CancelRequest { job, grace_ms })).await
+    dvm::answer(
+        &format!("cancelling job {job}"),
+        client.cancel(CancelRequest { job, grace_ms, elements: String::new() }),
+    )
+    .await
 }
 
 /// Returns the exit code for a job that has ended.

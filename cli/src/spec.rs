@@ -21,6 +21,7 @@ use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarg
 
 use crate::exit::Failure;
 use crate::options::placing::Listing;
+use crate::options::queue::Never;
 use crate::options::{Launch, NodeLoss, Segment};
 
 /// The directory and environment of this process.
@@ -91,6 +92,13 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         submitter: Some(submitter(here)),
         queue_deadline_ms: launch.queue_deadline.map_or(0, |deadline| ms(deadline).max(1)),
         hold: launch.hold,
+        array: launch.queueing.array.clone().unwrap_or_default(),
+        after: launch.queueing.after.clone(),
+        after_holds: launch.queueing.after_never == Never::Hold,
+        priority: launch.queueing.priority,
+        retries: launch.queueing.retry,
+        retry_on: launch.queueing.retry_on.clone(),
+        ..JobSpec::default()
     })
 }
 

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use rsd_proto::ranges;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
-use rsd_proto::v1::{JobInfo, JobState, RankExit};
+use rsd_proto::v1::{JobInfo, JobState, RankExit, job_event};
 
-use crate::{placement, print, signals};
+use crate::{array, placement, print, signals};
 
 /// Returns the report on an ended job, or None if it succeeded. `seen` returns whether the stderr of a rank of a job (0: this one) was
 /// already printed.
 pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option<String> {
-    let job = info.job;
+    let job = array::called(info);
     let headline = match info.state() {
         JobState::Done => return without(info),
         JobState::Cancelled => format!("job {job} was cancelled"),
@@ -56,6 +56,11 @@ pub(crate) fn missing(bytes: u64) -> String {
     format!("{} of output are missing here: they were not kept", print::bytes(bytes))
 }
 
+/// Returns that a job has failed and starts again.
+pub(crate) fn requeued(again: &job_event::Requeued) -> String {
+    format!("{}; attempt {} of {} follows", again.reason, again.next + 1, again.attempts)
+}
+
 /// Returns that a job's log is not complete.
 pub(crate) fn not_kept(info: &JobInfo) -> String {
     format!(
@@ -95,6 +100,9 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
         0 => {
             let node = placement::node_name(info.map.as_ref(), &info.node_names, exit.node);
             format!("rank {} on {node}{how}{note}", exit.rank)
+        }
+        job if info.array.is_some() => {
+            format!("rank {} of job {job}, its first element that failed,{how}{note}", exit.rank)
         }
         job => format!("rank {} of job {job}, which it spawned,{how}{note}", exit.rank),
     }

@@ -5,6 +5,7 @@
 //!   connections.
 //! - [`called`] (always): names and labels of jobs.
 //! - [`frameworks`] (always): the variables by which frameworks other than MPI find their peers.
+//! - [`indexes`] (always): the indexes of an array of jobs.
 //! - [`inherited`] (feature `messages`): what ranks inherit from the process that submitted their job.
 //! - [`join`] (always): how a running process joins a named group.
 //! - [`library`] (always): the MPI library's settings.
@@ -16,6 +17,7 @@
 
 pub mod called;
 pub mod frameworks;
+pub mod indexes;
 #[cfg(feature = "messages")]
 pub mod inherited;
 pub mod join;

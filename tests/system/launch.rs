@@ -96,6 +96,17 @@ fn ranks_know_their_rank_size_and_job() {
 }
 
 #[test]
+fn each_rank_leads_a_session_and_has_its_own_share_of_a_busy_machine() {
+    let dvm = Dvm::start(1);
+    let printed = dvm.rsctl(["run", "-n", "3", "sh", "-c", "ps -o pid=,pgid=,sid= -p $$"]).ok();
+    assert_eq!(printed.lines().count(), 3, "{printed}");
+    for line in printed.lines() {
+        let numbers: Vec<&str> = line.split_whitespace().collect();
+        assert!(numbers.iter().all(|number| *number == numbers[0]), "pid, process group and session: {line}");
+    }
+}
+
+#[test]
 fn ranks_inherit_the_environment_without_other_launchers_variables() {
     let dvm = Dvm::start(2);
     let file = dvm.file("env", "# settings\nFROM_FILE=file\nOVER=file\n");

@@ -37,6 +37,7 @@ mod pmi;
 mod pmi2;
 mod pmix;
 mod ports;
+mod queueing;
 mod restart;
 mod slurm;
 mod spawn;

@@ -133,6 +133,11 @@ fn the_examples_of_placement_run() {
 }
 
 #[test]
+fn the_examples_of_queue_run() {
+    run("queue");
+}
+
+#[test]
 fn the_examples_of_groups_run() {
     run("groups");
 }

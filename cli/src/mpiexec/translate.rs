@@ -17,6 +17,7 @@ use rsd_proto::v1::{EnvVar, JobSpec, Soft, Triplet};
 use super::parse::{self, Asked, Inherits, Job, Program, Universe, Variable};
 use crate::exit::Failure;
 use crate::options::placing::Placing;
+use crate::options::queue::Queueing;
 use crate::options::{Launch, NodeLoss, Segment};
 use crate::output::Style;
 use crate::output::pattern::Pattern;
@@ -67,6 +68,7 @@ pub(super) fn launch(asked: &Asked, here: &Here, local: Option<&str>) -> Result<
         env_file: Vec::new(),
         export: None,
         timeout: asked.job.timeout.filter(|timeout| *timeout > Duration::ZERO),
+        queueing: Queueing::default(),
         queue_deadline: None,
         hold: false,
         output: None,

@@ -17,7 +17,7 @@ use super::ps::Ps;
 use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::watching::{Top, cursor};
 use super::words::duration;
-use crate::selectors::{Selector, whole_job};
+use crate::selectors::{Selector, one_job, some_jobs, whole_job};
 use crate::{signals, topics};
 
 /// Run parallel programs on the daemons of rsd
@@ -78,8 +78,8 @@ pub(crate) enum Command {
     /// Report on a job in one screen: who ran what where, what it used, how it ended
     #[command(after_help = REPORT_HELP)]
     Report {
-        /// `last`, or a job by number or name
-        #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
+        /// `last`, a job by number or name, or elements of an array: `7[3]`, `7[1-5]`
+        #[arg(value_name = "JOB", default_value = "last", value_parser = some_jobs)]
         job: Selector,
     },
     /// Print a job's output
@@ -88,8 +88,8 @@ pub(crate) enum Command {
     /// Wait until jobs have ended; exit with the code of the first one that failed
     #[command(after_help = "Example:\n  job=$(rsctl submit -n 4 ./a.out) && rsctl wait $job")]
     Wait {
-        /// `last`, or jobs by number or name
-        #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
+        /// `last`, jobs by number or name, or elements of an array: `7[3]`, `7[1-5]`
+        #[arg(value_name = "JOB", default_value = "last", value_parser = some_jobs)]
         jobs: Vec<Selector>,
         /// How long to look for a daemon that is lost, and go on when it is back; 0: not at all
         #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
@@ -119,20 +119,46 @@ pub(crate) enum Command {
     },
     /// End jobs: TERM, then KILL after the job's grace period
     Cancel {
-        /// `last`, or jobs by number or name
-        #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
+        /// `last`, jobs by number or name, or elements of an array: `7[3]`, `7[1-5]`
+        #[arg(value_name = "JOB", required = true, value_parser = some_jobs)]
         jobs: Vec<Selector>,
         /// Time between TERM and KILL [default: the job's --kill-grace]; 0: KILL at once
         #[arg(long, value_name = "TIME", value_parser = duration)]
         grace: Option<Duration>,
     },
-    /// Let jobs start that were submitted with --hold
+    /// Say why a job waits, what frees it, and when it starts by what is known
+    #[command(
+        after_help = "Examples:\n  rsctl why 7\n  rsctl why '7[3]'        an element of an array\n\nMore: rsctl help queue"
+    )]
+    Why {
+        /// `last`, a job by number or name, or an element of an array: `7[3]`
+        #[arg(value_name = "JOB", default_value = "last", value_parser = one_job)]
+        job: Selector,
+    },
+    /// Keep queued jobs from starting until `rsctl release`; what runs of an array goes on
+    #[command(after_help = "Examples:\n  rsctl hold 7\n  rsctl hold '7[50-100]'")]
+    Hold {
+        /// `last`, jobs by number or name, or elements of an array: `7[3]`, `7[1-5]`
+        #[arg(value_name = "JOB", required = true, value_parser = some_jobs)]
+        jobs: Vec<Selector>,
+    },
+    /// Change the priority of queued jobs: those of higher priority come first
+    #[command(after_help = "Example:\n  rsctl priority -10 7        after my other jobs")]
+    Priority {
+        /// Below 0 for anybody; above 0 only for the DVM's owner or root
+        #[arg(value_name = "N", allow_negative_numbers = true)]
+        priority: i32,
+        /// `last`, or jobs by number or name
+        #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
+        jobs: Vec<Selector>,
+    },
+    /// Let jobs start that are held
     #[command(
         after_help = "Example:\n  rsctl submit --hold --name step2 -n 4 ./step2; rsctl wait step1 && rsctl release step2"
     )]
     Release {
-        /// `last`, or jobs by number or name
-        #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
+        /// `last`, jobs by number or name, or elements of an array: `7[3]`, `7[1-5]`
+        #[arg(value_name = "JOB", required = true, value_parser = some_jobs)]
         jobs: Vec<Selector>,
     },
     /// Get access to a DVM on another machine, for seven days
@@ -157,7 +183,7 @@ pub(crate) enum Command {
     Down(Down),
     /// Hold the connections of `up --via-ssh` (started by it)
     #[command(hide = true)]
-    Hold,
+    HoldConnections,
     /// Show what jobs, groups and nodes wait for, and what is missing
     #[command(after_help = WAITS_HELP)]
     Waits {
@@ -319,8 +345,8 @@ pub(crate) enum MpiCommand {
 pub(crate) enum JobCommand {
     /// Print everything about a job: placement, times, how its ranks ended
     Show {
-        /// `last`, or a job by number or name
-        #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
+        /// `last`, a job by number or name, or an element of an array: `7[3]`
+        #[arg(value_name = "JOB", default_value = "last", value_parser = one_job)]
         job: Selector,
     },
 }

@@ -10,6 +10,7 @@ use rsd_proto::v1::Label;
 use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use super::placing::{PLACEMENT, Placing};
+use super::queue::Queueing;
 use super::words::{duration, frameworks};
 
 /// One program of a job, with its own options.
@@ -42,6 +43,8 @@ pub(crate) struct Launch {
     pub(crate) first: Segment,
     #[command(flatten)]
     pub(crate) placing: Placing,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
     /// Give the job a name, by which it can be found: `rsctl logs NAME`
     #[arg(id = "job_name", long = "name", value_name = "NAME", value_parser = job_name)]
     pub(crate) job_name: Option<String>,
@@ -135,8 +138,11 @@ Examples:
   rsctl submit -n 16 ./train                  prints the job's number, for example 7
   rsctl wait 7; rsctl logs 7; rsctl cancel 7
   rsctl submit -n 16 --output out ./train     one file per rank and stream
+  rsctl submit --array 1-100%8 ./a '{index}'  a hundred jobs, at most eight at the same time
+  rsctl submit --after ok:7 ./evaluate        only if job 7 succeeds
 
-Several programs are joined by ` : `, as with run. A submitted job has no standard input.";
+Several programs are joined by ` : `, as with run. A submitted job has no standard input. \
+rsctl help queue explains when it starts.";
 
 /// The most ranks of a job. A larger number is a typing error and is refused here.
 const RANKS_MAX: u32 = 1 << 24;

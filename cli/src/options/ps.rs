@@ -13,6 +13,9 @@ pub(crate) struct Ps {
     /// Include jobs that have ended
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Also list the elements of arrays that have started, each in a line
+    #[arg(long)]
+    pub(crate) expand: bool,
     /// Only jobs in these states: queued, running, ending, done, failed, cancelled, timed-out
     #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = state)]
     pub(crate) state: Vec<JobState>,
@@ -59,7 +62,7 @@ impl Ps {
     /// Whether not all of them are listed.
     pub(crate) fn filters(&self) -> bool {
         let wanted = self.request();
-        wanted != ListJobsRequest { all: wanted.all, ..ListJobsRequest::default() }
+        wanted != ListJobsRequest { all: wanted.all, expand: wanted.expand, ..ListJobsRequest::default() }
     }
 
     /// Returns the request, from the first job on.
@@ -74,6 +77,8 @@ impl Ps {
             until_ms: self.until.unwrap_or(0),
             labels: self.labels.clone(),
             limit: self.limit.unwrap_or(0),
+            expand: self.expand,
+            array: 0,
         }
     }
 }

@@ -82,7 +82,10 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Login { .. }
         | Command::Up(_)
         | Command::Down(_)
-        | Command::Hold
+        | Command::HoldConnections
+        | Command::Why { .. }
+        | Command::Hold { .. }
+        | Command::Priority { .. }
         | Command::Waits { .. }
         | Command::Nodes
         | Command::Node(_)

@@ -110,7 +110,7 @@ pub(crate) async fn start(name: &str, to: &str, hosts: Vec<HostRecord>, ssh: &Ss
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let log = log.map_err(|error| failed(&path.display().to_string(), &error))?;
     let mut child = Command::new("/proc/self/exe")
-        .arg("hold")
+        .arg("hold-connections")
         .current_dir("/")
         .process_group(0)
         .stdin(Stdio::piped())

@@ -12,11 +12,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rsd_proto::transport::{exit, refusal};
+use rsd_proto::v1::change_job_request::Change;
+use rsd_proto::v1::dependency::Kind;
 use rsd_proto::v1::job_event::{Body, Killing, Placed, Queued};
 use rsd_proto::v1::plan_reply::Outcome;
 use rsd_proto::v1::{
-    AttachRequest, Block, JobInfo, JobState, LogsRequest, Plan, PlanNode, PlanRefusal, PlanReply, Record, Stream,
-    TaskMap,
+    ArrayInfo, AttachRequest, Block, ChangeJobRequest, JobInfo, JobState, LogsRequest, Plan, PlanNode, PlanRefusal,
+    PlanReply, Record, Stream, TaskMap,
 };
 use tonic::Code;
 
@@ -312,6 +314,70 @@ fn ctrl_c_in_attach_leaves_the_job_running() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(stage.asked(), Asked::Attach(AttachRequest { job: 7, ..AttachRequest::default() }));
     assert!(stage.asked.try_recv().is_err());
+}
+
+/// An array of ten, of which four have ended.
+fn array() -> JobInfo {
+    let array = ArrayInfo {
+        elements: "1-10".into(),
+        limit: 2,
+        size: 10,
+        queued: 4,
+        running: 2,
+        done: 3,
+        failed: 1,
+        which_queued: "7-10".into(),
+        which_running: "5,6".into(),
+        which_failed: "2".into(),
+        ..ArrayInfo::default()
+    };
+    JobInfo { job: 7, array: Some(array), priority: -5, ended_ms: 0, ..ended(JobState::Running, 0) }
+}
+
+#[test]
+fn an_array_is_one_line_and_is_named_with_its_elements() {
+    let stage = Stage::with_jobs([], vec![array()]);
+    let listed = stage.output(&["ps"]);
+    assert!(listed.text().contains("3 done, 1 failed, 2 running, 4 queued"), "{listed:?}");
+    assert!(listed.text().lines().nth(1).is_some_and(|row| row.starts_with("7[1-10]  running ")), "{listed:?}");
+    let shown = stage.output(&["job", "show", "7"]);
+    for line in ["array      10 elements: 1-10, at most 2 at the same time\n", "failed     2\n", "priority   -5\n"] {
+        assert!(shown.text().contains(line), "{line}{shown:?}");
+    }
+    for (args, hold) in [(["hold", "7[7-9]"], true), (["release", "7[7-9]"], false)] {
+        assert_eq!(stage.output(&args).code, Some(0));
+        let change = Some(Change::Hold(hold));
+        assert_eq!(stage.asked(), Asked::Change(ChangeJobRequest { job: 7, elements: "7-9".into(), change }));
+    }
+    assert_eq!(stage.output(&["priority", "-3", "7"]).code, Some(0));
+    let change = Some(Change::Priority(-3));
+    assert_eq!(stage.asked(), Asked::Change(ChangeJobRequest { job: 7, elements: String::new(), change }));
+    assert_eq!(stage.output(&["cancel", "7[9,10]"]).code, Some(0));
+    assert_eq!(stage.asked(), Asked::CancelElements(7, "9-10".into()));
+    let said = stage.output(&["logs", "-f", "7"]);
+    assert!(said.code == Some(240) && said.err.contains("name an element, as in 7[3]"), "{said:?}");
+}
+
+#[test]
+fn why_says_what_frees_a_job() {
+    let queued = JobInfo { queued_reason: "4 ranks requested, 0 slots free".into(), ..ended(JobState::Queued, 0) };
+    let said = Stage::with_jobs([], vec![queued]).output(&["why", "7"]);
+    assert!(said.text().contains("\n  4 ranks requested, 0 slots free\n    freed by: the end of job 6\n"), "{said:?}");
+}
+
+#[test]
+fn what_decides_when_a_job_starts_is_submitted() {
+    let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
+    let args = ["submit", "--array", "1-9:2%3", "--after", "ok:12,any:train[3]", "--priority", "-4", "--retry", "2"];
+    let more = ["--retry-on", "node-loss,75", "--after-never", "hold", "a", "{index}"];
+    assert_eq!(stage.output(&[&args[..], &more[..]].concat()).code, Some(0));
+    let spec = stage.submitted();
+    let after: Vec<(Kind, &str)> = spec.after.iter().map(|need| (need.kind(), &*need.of)).collect();
+    assert_eq!(after, [(Kind::Ok, "12"), (Kind::Any, "train[3]")]);
+    assert_eq!((&*spec.array, spec.priority, spec.retries, spec.after_holds), ("1-9:2%3", -4, 2, true));
+    let on = spec.retry_on.unwrap();
+    assert_eq!((on.node_loss, on.failure, &on.codes[..]), (true, false, &[75][..]));
+    assert_eq!(&spec.apps[0].argv[1][..], b"{index}", "the head replaces it");
 }
 
 #[test]

@@ -13,12 +13,13 @@ use rsd_proto::transport::{self, Admission, Services, Shares, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Output as OutputEvent, Submitted};
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
-    JobEvent, JobInfo, JobSelector, JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone,
-    KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
-    ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch,
-    LogsRequest, NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest,
-    SignalRequest, StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply, WaitsRequest,
+    AttachRequest, CancelRequest, ChangeJobRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector,
+    InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, JoinEvent, JoinRequest, KickRequest,
+    KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply,
+    ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply,
+    ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record,
+    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply,
+    WaitsRequest, WhyReason, WhyReply,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -31,6 +32,8 @@ pub(crate) enum Asked {
     Submit(Box<JobSpec>),
     Input(u64, Vec<u8>),
     Cancel(u64, Option<u64>),
+    CancelElements(u64, String),
+    Change(ChangeJobRequest),
     Signal(u64, Option<u32>, i32),
     Logs(LogsRequest),
     Attach(AttachRequest),
@@ -217,9 +220,25 @@ impl Dvm for Fake {
         self.0.job(request.into_inner().job)
     }
 
+    async fn change_job(&self, request: Request<ChangeJobRequest>) -> Result<Response<JobInfo>, Status> {
+        let request = request.into_inner();
+        let job = request.job;
+        self.0.tell(Asked::Change(request));
+        self.0.job(job)
+    }
+
+    async fn why(&self, request: Request<JobSelector>) -> Result<Response<WhyReply>, Status> {
+        let job = self.0.job(request.into_inner().job)?.into_inner();
+        let reasons = vec![WhyReason { text: job.queued_reason.clone(), frees: vec!["the end of job 6".into()] }];
+        Ok(Response::new(WhyReply { job: Some(job), reasons, ..WhyReply::default() }))
+    }
+
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<JobInfo>, Status> {
-        let CancelRequest { job, grace_ms } = request.into_inner();
-        self.0.tell(Asked::Cancel(job, grace_ms));
+        let CancelRequest { job, grace_ms, elements } = request.into_inner();
+        self.0.tell(match elements.is_empty() {
+            true => Asked::Cancel(job, grace_ms),
+            false => Asked::CancelElements(job, elements),
+        });
         self.0.cancels.send_modify(|cancels| *cancels += 1);
         Ok(Response::new(JobInfo { job, ..JobInfo::default() }))
     }

@@ -119,6 +119,7 @@ impl Outputs<Order> {
 
     pub(crate) fn log(&mut self, now: Now, job: JobId, body: job_event::Body) {
         let event = JobEvent { at_ms: now.unix_ms, body: Some(body), ..JobEvent::default() };
-        self.push(Effect::Log { job, event: Box::new(event) });
+        // All attempts of a job have one log.
+        self.push(Effect::Log { job: crate::head::number(job), event: Box::new(event) });
     }
 }

@@ -37,6 +37,12 @@ pub enum Call {
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
     GetJob(JobId),
+    /// The element of an array with this index, started or not. [`Answer::Job`].
+    GetElement { job: JobId, index: u32 },
+    /// Why a job waits, or an element of an array. [`Answer::Why`].
+    Why { job: JobId, index: Option<u32> },
+    /// Changes a queued job; of an array, the elements with these indexes (empty: all). [`Answer::Job`].
+    ChangeJob { job: JobId, elements: String, change: JobChange },
     /// The job of this name. [`Answer::Job`].
     FindJob(String),
     /// [`Answer::Jobs`], the newest last.
@@ -45,6 +51,8 @@ pub enum Call {
     Signal { job: JobId, rank: Option<u32>, signal: i32 },
     /// [`Answer::Job`].
     Cancel { job: JobId, grace_ms: Option<u64> },
+    /// Ends the elements of an array with these indexes. [`Answer::Job`].
+    CancelElements { job: JobId, grace_ms: Option<u64>, elements: String },
     /// Lets a held job start. [`Answer::Job`].
     Unhold(JobId),
     /// The client that a job was attached to has disconnected. [`Answer::Job`].
@@ -76,6 +84,15 @@ pub enum Call {
     Kv(KvCall),
     /// Answered as the operation says.
     Token(TokenCall),
+}
+
+/// A change of a queued job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobChange {
+    /// Whether it is held.
+    Hold(bool),
+    /// Its place in the queue.
+    Priority(i32),
 }
 
 /// A request about join tokens. The shell makes numbers and secrets and passes hashes.
@@ -182,6 +199,8 @@ pub enum Answer {
     Jobs(Vec<JobInfo>),
     /// The DVM's nodes, by id.
     Nodes(Vec<NodeInfo>),
+    /// Why a job waits.
+    Why(Box<wire::WhyReply>),
     /// What waits now.
     Waits(Vec<wire::Wait>),
     /// What has happened, by number.

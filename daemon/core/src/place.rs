@@ -238,6 +238,24 @@ pub fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
     try_place(nodes, request, head).map_err(|obstacle| refusal::explain(nodes, request, head, obstacle))
 }
 
+/// Returns the nodes that the host lists of a request name; None: a program may run on any node, or on nodes that are chosen later.
+pub fn candidates(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Option<Vec<NodeId>> {
+    let mut found = Vec::new();
+    let none = vec![0; nodes.len()];
+    for app in &request.apps {
+        let may_change = |host: &Host| {
+            use hosts::Meaning;
+            matches!(Meaning::of(&host.name), Meaning::Idle(_) | Meaning::Labelled { count: Some(_), .. })
+        };
+        if app.hosts.is_empty() || app.hosts.iter().any(may_change) || !request.rankfile.is_empty() {
+            return None;
+        }
+        let seats = hosts::seats(nodes, &none, &app.hosts, head).ok()?;
+        found.extend(seats.iter().map(|seat| nodes[seat.node].id));
+    }
+    Some(found)
+}
+
 /// Why a request cannot be placed, before fixes are looked for.
 #[derive(Debug)]
 enum Obstacle {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rsd_proto::v1 as wire;
 
-pub use crate::calls::{Answer, Call, Caller, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused, TokenCall};
+pub use crate::calls::{Answer, Call, Caller, Entry, GroupCall, JobChange, KvCall, KvOp, PmiOp, Refused, TokenCall};
 pub use crate::contract::{Approach, Effect, Input, KnownStep, LinkId, Logged, MemberId, Memory, ReqId, Start};
 pub use crate::head::{KeptJobs, jobs_of};
 

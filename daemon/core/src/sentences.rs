@@ -339,6 +339,24 @@ pub(crate) fn cut(text: &mut String, bytes_max: usize) {
     }
 }
 
+/// Returns a text that is not too long for a message.
+pub(crate) fn short(text: &str) -> String {
+    let mut text = text.to_owned();
+    cut(&mut text, 200);
+    text
+}
+
+/// Returns a time for people: `3d04h`, `2h05m`, `1m30s`, `7s`.
+pub(crate) fn span(time: Duration) -> String {
+    let s = time.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        3600..86_400 => format!("{}h{:02}m", s / 3600, s % 3600 / 60),
+        _ => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3600),
+    }
+}
+
 /// A job that accepts fewer ranks than it requests starts with fewer.
 pub(crate) fn fewer_ranks(ranks: u32) -> String {
     format!("starting {ranks} ranks, the most acceptable ones that fit now")

@@ -10,12 +10,12 @@ use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, refusal};
 use rsd_proto::v1::{
-    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
-    JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
-    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
-    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo,
-    PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
-    WaitsReply, WaitsRequest,
+    AttachRequest, CancelRequest, ChangeJobRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector,
+    InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone,
+    KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
+    ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest,
+    NodeInfo, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest, WaitsReply, WaitsRequest, WhyReply,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -141,6 +141,12 @@ impl Dvm for ForwardService {
     }
     async fn unhold(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         forward!(self, unhold, request)
+    }
+    async fn change_job(&self, request: Request<ChangeJobRequest>) -> Reply<JobInfo> {
+        forward!(self, change_job, request)
+    }
+    async fn why(&self, request: Request<JobSelector>) -> Reply<WhyReply> {
+        forward!(self, why, request)
     }
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {
         forward!(self, list_waits, request)

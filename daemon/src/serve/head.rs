@@ -5,16 +5,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 use rsd_core::JobId;
-use rsd_core::rsd::{Answer, Call, Caller};
+use rsd_core::rsd::{Answer, Call, Caller, JobChange};
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Share, Shares, exit, refusal};
 use rsd_proto::v1::{
-    AttachRequest, CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply,
-    JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
-    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
-    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo,
-    PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
-    WaitsReply, WaitsRequest, job_event,
+    AttachRequest, CancelRequest, ChangeJobRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector,
+    InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone,
+    KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
+    ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest,
+    NodeInfo, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest, WaitsReply, WaitsRequest, WhyReply, change_job_request, job_event,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -303,7 +303,8 @@ impl Dvm for HeadService {
                         | job_event::Body::RankExit(_)
                         | job_event::Body::Killing(_)
                         | job_event::Body::Ended(_)
-                        | job_event::Body::Notice(_),
+                        | job_event::Body::Notice(_)
+                        | job_event::Body::Requeued(_),
                     )
                     | None => continue,
                 };
@@ -332,8 +333,16 @@ impl Dvm for HeadService {
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        let JobSelector { job, name } = request.into_inner();
-        let call = if name.is_empty() { Call::GetJob(job) } else { Call::FindJob(name) };
+        let JobSelector { job, name, index } = request.into_inner();
+        let call = match (name.is_empty(), index) {
+            (true, None) => Call::GetJob(job),
+            (true, Some(index)) => Call::GetElement { job, index },
+            (false, None) => Call::FindJob(name),
+            (false, Some(index)) => {
+                let job = self.job(caller, Call::FindJob(name)).await?.into_inner().job;
+                Call::GetElement { job, index }
+            }
+        };
         self.job(caller, call).await
     }
 
@@ -353,13 +362,36 @@ impl Dvm for HeadService {
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        let CancelRequest { job, grace_ms } = request.into_inner();
-        self.job(caller, Call::Cancel { job, grace_ms }).await
+        let CancelRequest { job, grace_ms, elements } = request.into_inner();
+        let call = match elements.is_empty() {
+            true => Call::Cancel { job, grace_ms },
+            false => Call::CancelElements { job, grace_ms, elements },
+        };
+        self.job(caller, call).await
     }
 
     async fn unhold(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
         self.job(caller, Call::Unhold(request.into_inner().job)).await
+    }
+
+    async fn change_job(&self, request: Request<ChangeJobRequest>) -> Reply<JobInfo> {
+        let caller = self.callers.of(&request)?;
+        let ChangeJobRequest { job, elements, change } = request.into_inner();
+        let change = match change {
+            Some(change_job_request::Change::Hold(hold)) => JobChange::Hold(hold),
+            Some(change_job_request::Change::Priority(priority)) => JobChange::Priority(priority),
+            None => return Err(refusal(Code::InvalidArgument, exit::USAGE, "the request has no change of the job")),
+        };
+        self.job(caller, Call::ChangeJob { job, elements, change }).await
+    }
+
+    async fn why(&self, request: Request<JobSelector>) -> Reply<WhyReply> {
+        let caller = self.callers.of(&request)?;
+        let JobSelector { job, name, index } = request.into_inner();
+        let job = if name.is_empty() { job } else { self.job(caller, Call::FindJob(name)).await?.into_inner().job };
+        let found = self.door.call(caller, Call::Why { job, index }).await;
+        reply!(found, Answer::Why(reply) => *reply)
     }
 
     async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {

@@ -256,14 +256,18 @@ impl Drop for FileActions {
     }
 }
 
-/// The attributes of the child: own process group, empty signal mask, default dispositions.
+/// The attributes of the child: own session and process group, empty signal mask, default dispositions.
+///
+/// Linux divides the processors among sessions first (`sched_autogroup`). With one session for all ranks of a node, they get together
+/// what one other program gets.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
     fn new() -> Result<Attributes, Errno> {
         let mut attributes = MaybeUninit::uninit();
         let (mut none, mut all) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
-        let flags = libc::POSIX_SPAWN_SETPGROUP | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        let flags =
+            libc::c_int::from(libc::POSIX_SPAWN_SETSID) | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         // SAFETY: every pointer is to a local of the type that the call wants, initialised by the call before it.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());
@@ -271,7 +275,6 @@ impl Attributes {
             all.as_mut_ptr().write_bytes(0xff, 1);
             check(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
             let mut attributes = Attributes(attributes.assume_init());
-            check(libc::posix_spawnattr_setpgroup(&mut attributes.0, 0))?;
             check(libc::posix_spawnattr_setsigmask(&mut attributes.0, none.as_ptr()))?;
             check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, all.as_ptr()))?;
             check(libc::posix_spawnattr_setflags(&mut attributes.0, flags as libc::c_short))?;

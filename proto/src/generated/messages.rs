@@ -203,6 +203,181 @@ pub struct JobSpec {
     /// Whether it stays in the queue until it is released.
     #[prost(bool, tag = "244")]
     pub hold: bool,
+    /// The elements of an array, each of which is a job: "1-100:2,120%8"; empty: it is one job.
+    #[prost(string, tag = "250")]
+    pub array: ::prost::alloc::string::String,
+    /// What must have happened before it starts.
+    #[prost(message, repeated, tag = "251")]
+    pub after: ::prost::alloc::vec::Vec<Dependency>,
+    /// Whether it is held when a dependency can never be fulfilled; otherwise it fails.
+    #[prost(bool, tag = "252")]
+    pub after_holds: bool,
+    /// Jobs of higher priority are placed first. Only the DVM's own user, or root, may ask for more than 0.
+    #[prost(sint32, tag = "253")]
+    pub priority: i32,
+    /// How often it is started again after a failure.
+    #[prost(uint32, tag = "254")]
+    pub retries: u32,
+    /// After which failures; absent: any.
+    #[prost(message, optional, tag = "255")]
+    pub retry_on: ::core::option::Option<RetryOn>,
+    /// Reserved for each rank; 0: none.
+    #[prost(uint64, tag = "256")]
+    pub memory_per_rank: u64,
+    /// Of a node's resource each rank gets so much, of the DVM's the whole job.
+    #[prost(message, repeated, tag = "257")]
+    pub resources: ::prost::alloc::vec::Vec<Resource>,
+    /// Of an element, in launches.
+    #[prost(message, optional, tag = "258")]
+    pub element: ::core::option::Option<ArrayElement>,
+    /// In launches: how often it was started before.
+    #[prost(uint32, tag = "259")]
+    pub attempt: u32,
+}
+/// A condition of another job.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Dependency {
+    #[prost(enumeration = "dependency::Kind", tag = "1")]
+    pub kind: i32,
+    /// In submissions: a job as users name it: `12`, `12\[3\]`, a name, or a label as `key=value`.
+    #[prost(string, tag = "2")]
+    pub of: ::prost::alloc::string::String,
+    /// In answers and records: the job; if it is an element of an array, its index and the array.
+    #[prost(uint64, tag = "3")]
+    pub job: u64,
+    #[prost(uint32, optional, tag = "4")]
+    pub index: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "5")]
+    pub array: u64,
+}
+/// Nested message and enum types in `Dependency`.
+pub mod dependency {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        /// The job has ended, however.
+        Any = 0,
+        /// It has succeeded.
+        Ok = 1,
+        /// It has ended without success.
+        Fail = 2,
+        /// It has started, or has ended.
+        Start = 3,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Any => "KIND_ANY",
+                Self::Ok => "KIND_OK",
+                Self::Fail => "KIND_FAIL",
+                Self::Start => "KIND_START",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_ANY" => Some(Self::Any),
+                "KIND_OK" => Some(Self::Ok),
+                "KIND_FAIL" => Some(Self::Fail),
+                "KIND_START" => Some(Self::Start),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetryOn {
+    /// The loss of a node.
+    #[prost(bool, tag = "1")]
+    pub node_loss: bool,
+    /// Any failure of a rank.
+    #[prost(bool, tag = "2")]
+    pub failure: bool,
+    /// Failures of ranks with these exit codes.
+    #[prost(uint32, repeated, tag = "3")]
+    pub codes: ::prost::alloc::vec::Vec<u32>,
+}
+/// An amount of something that jobs reserve, and that only the user who declares it gives a meaning.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resource {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub amount: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArrayElement {
+    #[prost(uint64, tag = "1")]
+    pub array: u64,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// How many elements the array has.
+    #[prost(uint32, tag = "3")]
+    pub count: u32,
+}
+/// How the elements of an array are.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArrayInfo {
+    /// As submitted, in canonical form, and the most elements that may run at the same time; 0: any number.
+    #[prost(string, tag = "1")]
+    pub elements: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    #[prost(uint32, tag = "3")]
+    pub size: u32,
+    #[prost(uint32, tag = "4")]
+    pub queued: u32,
+    #[prost(uint32, tag = "5")]
+    pub held: u32,
+    #[prost(uint32, tag = "6")]
+    pub running: u32,
+    #[prost(uint32, tag = "7")]
+    pub done: u32,
+    #[prost(uint32, tag = "8")]
+    pub failed: u32,
+    #[prost(uint32, tag = "9")]
+    pub cancelled: u32,
+    #[prost(uint32, tag = "10")]
+    pub timed_out: u32,
+    /// The indexes in these states as text: "9-100:2"; that of many runs is cut.
+    #[prost(string, tag = "11")]
+    pub which_queued: ::prost::alloc::string::String,
+    #[prost(string, tag = "12")]
+    pub which_held: ::prost::alloc::string::String,
+    #[prost(string, tag = "13")]
+    pub which_running: ::prost::alloc::string::String,
+    #[prost(string, tag = "14")]
+    pub which_failed: ::prost::alloc::string::String,
+}
+/// An attempt of a job that has been started again since.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Attempt {
+    /// From 0.
+    #[prost(uint32, tag = "1")]
+    pub attempt: u32,
+    #[prost(uint64, tag = "2")]
+    pub started_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub ended_ms: u64,
+    /// The failure, and the name of the node where it happened.
+    #[prost(message, optional, tag = "4")]
+    pub cause: ::core::option::Option<RankExit>,
+    #[prost(string, tag = "5")]
+    pub node_name: ::prost::alloc::string::String,
 }
 /// Who submitted a job and where, as the client says it. In a DVM that serves several users, JobInfo.owner is what the head knows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -376,6 +551,35 @@ pub struct JobInfo {
     /// How much output of its ranks the head has received, without that of jobs that they spawned.
     #[prost(uint64, tag = "244")]
     pub output_bytes: u64,
+    #[prost(sint32, tag = "250")]
+    pub priority: i32,
+    /// Of an array: its elements.
+    #[prost(message, optional, tag = "251")]
+    pub array: ::core::option::Option<ArrayInfo>,
+    /// Of an element of an array.
+    #[prost(message, optional, tag = "252")]
+    pub element: ::core::option::Option<ArrayElement>,
+    /// What it still waits for.
+    #[prost(message, repeated, tag = "253")]
+    pub after: ::prost::alloc::vec::Vec<Dependency>,
+    /// Whether it is held.
+    #[prost(bool, tag = "254")]
+    pub held: bool,
+    /// How often it was started before, how often it may be, and the attempts that have failed.
+    #[prost(uint32, tag = "255")]
+    pub attempt: u32,
+    #[prost(uint32, tag = "256")]
+    pub retries: u32,
+    #[prost(message, repeated, tag = "257")]
+    pub attempts: ::prost::alloc::vec::Vec<Attempt>,
+    /// What it reserves, as in its JobSpec.
+    #[prost(uint64, tag = "258")]
+    pub memory_per_rank: u64,
+    #[prost(message, repeated, tag = "259")]
+    pub resources: ::prost::alloc::vec::Vec<Resource>,
+    /// Its time limit; 0: none.
+    #[prost(uint64, tag = "260")]
+    pub timeout_ms: u64,
 }
 /// What processes have used, as wait4(2) says when they have ended: each rank with those of its descendants that were waited for by their
 /// parents, and processes that lost their parents, which the step collects.
@@ -426,7 +630,7 @@ pub struct JobEvent {
     /// The place in the log after it, from which Attach can continue. Only in what clients get.
     #[prost(uint64, tag = "231")]
     pub position: u64,
-    #[prost(oneof = "job_event::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 230")]
+    #[prost(oneof = "job_event::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 230, 250")]
     pub body: ::core::option::Option<job_event::Body>,
 }
 /// Nested message and enum types in `JobEvent`.
@@ -472,6 +676,20 @@ pub mod job_event {
         #[prost(uint64, tag = "2")]
         pub grace_ms: u64,
     }
+    /// `next`: the number of the attempt that follows, of `attempts` that the job has at most.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Requeued {
+        #[prost(uint32, tag = "1")]
+        pub next: u32,
+        #[prost(uint32, tag = "2")]
+        pub attempts: u32,
+        #[prost(message, optional, tag = "3")]
+        pub cause: ::core::option::Option<super::RankExit>,
+        #[prost(string, tag = "4")]
+        pub reason: ::prost::alloc::string::String,
+        #[prost(message, optional, tag = "5")]
+        pub ended: ::core::option::Option<super::Attempt>,
+    }
     /// So much output is not in the log here. `to`: the position after it.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Gap {
@@ -502,6 +720,9 @@ pub mod job_event {
         Notice(::prost::alloc::string::String),
         #[prost(message, tag = "230")]
         Gap(Gap),
+        /// It has failed, and will be started again.
+        #[prost(message, tag = "250")]
+        Requeued(Requeued),
     }
 }
 /// A rank that others wait for.
@@ -552,6 +773,9 @@ pub struct Inventory {
     /// The ports on which its daemon and its ranks listen, as "7000-7100"; empty: those that the kernel chooses.
     #[prost(string, tag = "22")]
     pub port_range: ::prost::alloc::string::String,
+    /// What its user has declared.
+    #[prost(message, repeated, tag = "250")]
+    pub resources: ::prost::alloc::vec::Vec<Resource>,
 }
 /// An address of a node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -679,6 +903,11 @@ pub struct NodeInfo {
     /// Whether it opens a port for children when the head asks for it.
     #[prost(bool, tag = "21")]
     pub may_listen: bool,
+    /// What jobs have reserved.
+    #[prost(uint64, tag = "250")]
+    pub memory_reserved: u64,
+    #[prost(message, repeated, tag = "251")]
+    pub reserved_resources: ::prost::alloc::vec::Vec<Resource>,
 }
 /// A property of a node that users select by, `gpu=h200`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -959,6 +1188,53 @@ pub struct JobSelector {
     /// In GetJob: the only job of this name that has not ended or, if there is none, the only one that has; then `job` is 0.
     #[prost(string, tag = "240")]
     pub name: ::prost::alloc::string::String,
+    /// Of an array, in GetJob and Why: the element with this index.
+    #[prost(uint32, optional, tag = "250")]
+    pub index: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeJobRequest {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// Of an array: only the elements with these indexes, as in JobSpec.array; empty: all.
+    #[prost(string, tag = "2")]
+    pub elements: ::prost::alloc::string::String,
+    #[prost(oneof = "change_job_request::Change", tags = "3, 4")]
+    pub change: ::core::option::Option<change_job_request::Change>,
+}
+/// Nested message and enum types in `ChangeJobRequest`.
+pub mod change_job_request {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        /// true: it does not start until it is released.
+        #[prost(bool, tag = "3")]
+        Hold(bool),
+        #[prost(sint32, tag = "4")]
+        Priority(i32),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WhyReply {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<JobInfo>,
+    /// The most important first; none: it does not wait.
+    #[prost(message, repeated, tag = "2")]
+    pub reasons: ::prost::alloc::vec::Vec<WhyReason>,
+    /// When it starts at the earliest, in milliseconds since the epoch; absent: unknown.
+    #[prost(uint64, optional, tag = "3")]
+    pub earliest_ms: ::core::option::Option<u64>,
+    /// How that is known, or why it is not.
+    #[prost(string, tag = "4")]
+    pub earliest_because: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WhyReason {
+    /// Why it waits, one sentence.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// What frees it, one sentence each.
+    #[prost(string, repeated, tag = "2")]
+    pub frees: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachRequest {
@@ -1036,6 +1312,12 @@ pub struct ListJobsRequest {
     /// Only the newest jobs of those that match; 0: all.
     #[prost(uint32, tag = "246")]
     pub limit: u32,
+    /// Whether started elements of arrays are listed, and not only the arrays.
+    #[prost(bool, tag = "250")]
+    pub expand: bool,
+    /// Only the started elements of this array.
+    #[prost(uint64, tag = "251")]
+    pub array: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LabelWish {
@@ -1186,13 +1468,16 @@ pub struct SignalRequest {
     #[prost(int32, tag = "3")]
     pub signal: i32,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelRequest {
     #[prost(uint64, tag = "1")]
     pub job: u64,
     /// The time from SIGTERM to SIGKILL; absent: the job's own; 0: SIGKILL at once.
     #[prost(uint64, optional, tag = "2")]
     pub grace_ms: ::core::option::Option<u64>,
+    /// As in ChangeJobRequest.
+    #[prost(string, tag = "250")]
+    pub elements: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListNodesRequest {
@@ -3411,7 +3696,7 @@ pub struct KeptToken {
 pub struct Kept {
     #[prost(
         oneof = "kept::What",
-        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104"
+        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104, 250"
     )]
     pub what: ::core::option::Option<kept::What>,
 }
@@ -3470,6 +3755,9 @@ pub mod kept {
         NodeIn(super::NodeInfo),
         #[prost(uint32, tag = "104")]
         NodeOut(u32),
+        /// The current state of an array's elements. The records of elements that start and end change it, too.
+        #[prost(message, tag = "250")]
+        Array(super::KeptArray),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3523,6 +3811,12 @@ pub struct KeptJob {
     pub submitted_ms: u64,
     #[prost(message, optional, tag = "9")]
     pub spawned: ::core::option::Option<KeptSpawned>,
+    /// The attempts that have failed.
+    #[prost(message, repeated, tag = "250")]
+    pub attempts: ::prost::alloc::vec::Vec<Attempt>,
+    /// Of an element of an array; its number is the array's, plus its position, plus 1.
+    #[prost(message, optional, tag = "251")]
+    pub element: ::core::option::Option<ArrayElement>,
     #[prost(oneof = "kept_job::State", tags = "6, 7, 8")]
     pub state: ::core::option::Option<kept_job::State>,
 }
@@ -3538,6 +3832,34 @@ pub mod kept_job {
         #[prost(message, tag = "8")]
         Outlived(super::KeptOutlived),
     }
+}
+/// Positions of elements in their array, from 0, as runs: first, last, first, last, …
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptArray {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, repeated, tag = "2")]
+    pub started: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "3")]
+    pub held: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub done: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "5")]
+    pub failed: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub cancelled: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub timed_out: ::prost::alloc::vec::Vec<u32>,
+    /// Of the element that failed first.
+    #[prost(message, optional, tag = "8")]
+    pub cause: ::core::option::Option<RankExit>,
+    #[prost(uint32, tag = "9")]
+    pub cause_index: u32,
+    #[prost(uint64, tag = "10")]
+    pub started_ms: u64,
+    /// Whether no more elements are to start.
+    #[prost(bool, tag = "11")]
+    pub ending: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeptQueued {
@@ -3566,6 +3888,9 @@ pub struct KeptLaunch {
     /// Whether its ranks' threads are theirs alone.
     #[prost(bool, tag = "5")]
     pub exclusive: bool,
+    /// The lost nodes without which it has continued.
+    #[prost(message, repeated, tag = "20")]
+    pub lost: ::prost::alloc::vec::Vec<NodesLost>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeptOutlived {

@@ -301,6 +301,44 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Unhold"));
             self.inner.unary(req, path, codec).await
         }
+        /// Holds or releases a queued job, or changes its priority.
+        pub async fn change_job(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::ChangeJobRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ChangeJob");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ChangeJob"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says why a job waits, what frees it, and when at the earliest.
+        pub async fn why(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::JobSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::WhyReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/Why");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Why"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
         pub async fn list_waits(
             &mut self,
@@ -732,6 +770,16 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::JobSelector>,
         ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status>;
+        /// Holds or releases a queued job, or changes its priority.
+        async fn change_job(
+            &self,
+            request: tonic::Request<crate::v1::ChangeJobRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status>;
+        /// Says why a job waits, what frees it, and when at the earliest.
+        async fn why(
+            &self,
+            request: tonic::Request<crate::v1::JobSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::WhyReply>, tonic::Status>;
         /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
         async fn list_waits(
             &self,
@@ -1378,6 +1426,92 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UnholdSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/ChangeJob" => {
+                    #[allow(non_camel_case_types)]
+                    struct ChangeJobSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::ChangeJobRequest>
+                    for ChangeJobSvc<T> {
+                        type Response = crate::v1::JobInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::ChangeJobRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::change_job(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ChangeJobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/Why" => {
+                    #[allow(non_camel_case_types)]
+                    struct WhySvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::JobSelector>
+                    for WhySvc<T> {
+                        type Response = crate::v1::WhyReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::JobSelector>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::why(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WhySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

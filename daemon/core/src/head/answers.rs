@@ -7,7 +7,7 @@ use super::life::Life;
 use super::values::Of;
 use super::{Due, Head, Stopping, offers};
 use crate::between::{Order, Outputs};
-use crate::calls::{Answer, Call, Caller, KvCall, KvOp, Refused, exit};
+use crate::calls::{Answer, Call, Caller, JobChange, KvCall, KvOp, Refused, exit};
 use crate::contract::ReqId;
 use crate::{JobId, Now, sentences};
 
@@ -28,7 +28,7 @@ impl Head {
             }
             Call::Kv(call) => self.on_kv_call(now, req, caller, call, out),
             Call::Submit { spec, random, user } => {
-                if let Err(refused) = self.submit(now, req, (caller.uid, user), *spec, random, out) {
+                if let Err(refused) = self.submit(now, req, (caller, user), *spec, random, out) {
                     out.refuse(req, refused);
                 }
             }
@@ -37,7 +37,7 @@ impl Head {
                 out.answer(req, changed.map_or_else(Answer::Refused, |node| Answer::Nodes(vec![node])));
             }
             Call::Plan(request) => {
-                let answer = self.on_plan(&request).unwrap_or_else(Answer::Refused);
+                let answer = self.on_plan(caller, &request).unwrap_or_else(Answer::Refused);
                 out.answer(req, answer);
             }
             Call::Stdin { job, at, data, eof } => self.on_stdin_chunk(req, caller, job, (at, data, eof), out),
@@ -59,12 +59,39 @@ impl Head {
             }
             Call::ListNodes { load } => self.list_nodes(now, req, load, out),
             Call::GetJob(job) => self.with_job(req, caller, job, out, |_, _, _| Ok(())),
+            Call::GetElement { job, index } => match self.find(caller, job).ok_or_else(|| no_such_job(job)) {
+                Ok(id) => {
+                    let found = self.element(id, index);
+                    out.answer(req, found.map_or_else(Answer::Refused, |info| Answer::Job(Box::new(info))));
+                }
+                Err(refused) => out.refuse(req, refused),
+            },
+            Call::Why { job, index } => match self.on_why(now, caller, job, index) {
+                Ok(reply) => out.answer(req, Answer::Why(Box::new(reply))),
+                Err(refused) => out.refuse(req, refused),
+            },
+            Call::ChangeJob { job, elements, change } => {
+                self.with_job(req, caller, job, out, |head, job, _| match (change, elements.is_empty()) {
+                    (JobChange::Hold(true), true) => head.hold(job),
+                    (JobChange::Hold(false), true) => head.release(job),
+                    (JobChange::Hold(hold), false) => head.hold_elements(job, &elements, hold),
+                    (JobChange::Priority(priority), true) => head.set_priority(caller, job, priority),
+                    (JobChange::Priority(_), false) => {
+                        Err(Refused::new(exit::USAGE, "the elements of an array have one priority: name the array"))
+                    }
+                })
+            }
             Call::FindJob(name) => match self.find_named(caller, &name) {
                 Ok(job) => self.with_job(req, caller, job, out, |_, _, _| Ok(())),
                 Err(refused) => out.refuse(req, refused),
             },
             Call::Signal { job, rank, signal } => {
                 self.with_job(req, caller, job, out, |head, job, out| head.signal(job, rank, signal, out));
+            }
+            Call::CancelElements { job, grace_ms, elements } => {
+                self.with_job(req, caller, job, out, |head, job, out| {
+                    head.cancel_elements(now, job, &elements, grace_ms, out)
+                });
             }
             Call::Cancel { job, grace_ms } => self.with_job(req, caller, job, out, |head, job, out| {
                 head.cancel(now, job, grace_ms, "cancelled", out);
@@ -83,7 +110,17 @@ impl Head {
         }
     }
 
-    fn on_plan(&self, request: &wire::PlanRequest) -> Result<Answer, Refused> {
+    fn on_why(&self, now: Now, caller: Caller, job: JobId, index: Option<u32>) -> Result<wire::WhyReply, Refused> {
+        let id = self.find(caller, job).ok_or_else(|| no_such_job(job))?;
+        let Some(index) = index else { return Ok(self.why(now, id, None)) };
+        let element = self.element(id, index)?;
+        match self.jobs.current(element.job) {
+            Some(started) => Ok(self.why(now, started, None)),
+            None => Ok(self.why(now, id, Some(element))),
+        }
+    }
+
+    fn on_plan(&self, caller: Caller, request: &wire::PlanRequest) -> Result<Answer, Refused> {
         let usage = |text: &str| Err(Refused::new(exit::USAGE, text));
         if !request.topology.is_empty() {
             return usage("a daemon plans for its own nodes; rsctl plan --topology needs no daemon");
@@ -92,7 +129,11 @@ impl Head {
         if spec.apps.is_empty() {
             return usage("the request has no program: rsctl plan -n 4 ./a.out");
         }
-        Ok(Answer::Plan(Box::new(offers::plan(&self.nodes, &self.ledger, spec, request.idle))))
+        let mut reply = offers::plan(&self.nodes, &self.ledger, spec, request.idle);
+        if let Some(wire::plan_reply::Outcome::Plan(plan)) = &mut reply.outcome {
+            plan.notices.extend(self.plan_notices(caller, spec));
+        }
+        Ok(Answer::Plan(Box::new(reply)))
     }
 
     /// Performs an operation on a job and answers with the job's new state.
@@ -117,27 +158,38 @@ impl Head {
 
     fn signal(&mut self, id: JobId, rank: Option<u32>, signal: i32, out: &mut Outputs<Order>) -> Result<(), Refused> {
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        let number = job.number();
         let refused = |exit_code, text| Err(Refused { exit_code, text });
+        if job.array.is_some() && !job.is_over() {
+            let elements: Vec<JobId> =
+                self.jobs.alive().filter(|other| other.is_element_of(id)).map(|other| other.id).collect();
+            return match elements.is_empty() {
+                true => refused(exit::NO_SUCH_JOB, format!("no element of array {id} runs")),
+                false => elements.into_iter().try_for_each(|element| self.signal(element, rank, signal, out)),
+            };
+        }
         match job.life() {
-            Life::Queued(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet")),
+            Life::Queued(_) => {
+                return refused(exit::NO_SUCH_JOB, format!("job {number} is queued: it has no ranks yet"));
+            }
             Life::Outlived { .. } => {
                 let text =
-                    format!("the ranks of job {id} have ended; jobs that it spawned are still running: rsctl ps");
+                    format!("the ranks of job {number} have ended; jobs that it spawned are still running: rsctl ps");
                 return refused(exit::NO_SUCH_JOB, text);
             }
-            Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
+            Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {number} has ended")),
             Life::Running { .. } | Life::Ending { .. } => {}
         }
         if !job.members().is_empty() {
             let text = format!(
-                "job {id} is an epoch of a group: rsd did not start its processes and never signals them; rsctl cancel {id} \
+                "job {number} is an epoch of a group: rsd did not start its processes and never signals them; rsctl cancel {number} \
                  ends the epoch"
             );
             return refused(exit::USAGE, text);
         }
         if let Some(rank) = rank.filter(|rank| *rank >= job.map.size()) {
             let last = job.map.size() - 1;
-            return refused(exit::NO_SUCH_JOB, format!("job {id} has no rank {rank}: its ranks are 0 to {last}"));
+            return refused(exit::NO_SUCH_JOB, format!("job {number} has no rank {rank}: its ranks are 0 to {last}"));
         }
         if !(1..=64).contains(&signal) {
             return refused(exit::USAGE, format!("invalid signal {signal}: use 1 to 64"));
@@ -244,7 +296,7 @@ impl Head {
         if job.is_over() {
             return no(format!("job {id} has ended, and its values with it"));
         }
-        Ok(Of { job: id, ranks: job.map.size(), rank: scope.rank })
+        Ok(Of { job: job.id, ranks: job.map.size(), rank: scope.rank })
     }
 }
 

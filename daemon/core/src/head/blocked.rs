@@ -59,7 +59,7 @@ impl Head {
             });
         }
         waits.truncate(MISSING_MAX);
-        waits.into_iter().map(|wait| self.named(job, Wait { job: job.id, ..wait })).collect()
+        waits.into_iter().map(|wait| self.named(job, Wait { job: job.number(), ..wait })).collect()
     }
 }
 

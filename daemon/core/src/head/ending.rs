@@ -17,7 +17,7 @@ const LAST_WORDS: Duration = Duration::from_secs(20);
 
 impl Head {
     /// Changes a job's state and its deadline. Returns false if the event changes nothing.
-    fn advance(&mut self, id: JobId, event: Event) -> bool {
+    pub(super) fn advance(&mut self, id: JobId, event: Event) -> bool {
         let Some(job) = self.jobs.get_mut(id) else { return false };
         let moved = job.apply(event);
         if moved {
@@ -79,8 +79,11 @@ impl Head {
         if continues && let Some(job) = self.jobs.get(id) {
             for node in nodes {
                 let text = sentences::continues_without(job.map.ranks_on(*node), why);
-                out.log(now, id, job_event::Body::Notice(text));
+                if !job.has_told(&text) {
+                    out.log(now, id, job_event::Body::Notice(text));
+                }
             }
+            self.keep_job(id);
             let (nodes, why) = (nodes.to_vec(), why.to_owned());
             out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why }));
             nodes.iter().for_each(|node| self.step_is_lost(id, *node, out));
@@ -122,6 +125,12 @@ impl Head {
         grace_ms: u64,
         out: &mut Outputs<Order>,
     ) {
+        if self.jobs.get(id).is_some_and(|job| !job.is_over() && job.array.is_some()) {
+            return self.kill_array(now, id, why, (reason, Some(grace_ms)), out);
+        }
+        if self.cancel_again(id, &reason) {
+            return;
+        }
         let kill = wire::Kill { job: id, grace_ms, reason: reason.clone(), nodes: Vec::new() };
         let until = now.mono + Duration::from_millis(grace_ms) + LAST_WORDS;
         if !self.advance(id, Event::Killed { why, until, kill: kill.clone() }) {
@@ -163,7 +172,7 @@ impl Head {
             self.ranks_ended(now, id, out);
         }
         // Until a job's end is recorded, its steps keep what they know of it.
-        if self.jobs.get(id).is_none_or(|job| !job.is_over() || job.end_is_kept) {
+        if self.jobs.get(id).is_none_or(|job| job.again.is_none() && (!job.is_over() || job.end_is_kept)) {
             out.order(down::Body::Release(wire::Release { job: id }));
         }
     }
@@ -190,6 +199,9 @@ impl Head {
 
     /// Ends a job: logs the verdict and drops everything that is kept for the job.
     pub(super) fn conclude(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        if self.begins_again(now, id, out) {
+            return;
+        }
         let Some(job) = self.jobs.get_mut(id) else { return };
         let ended = job.finish(now);
         self.timers.cancel(&Due::Owner(id));
@@ -199,6 +211,7 @@ impl Head {
             self.end_is_written(id, out); // no step has anything that its log may lack
         }
         self.queue.remove(id);
+        self.end_after(id);
         let mut answers = Vec::new();
         self.values.job_is_over(id, &mut answers);
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
@@ -218,6 +231,9 @@ impl Head {
 
     /// Fails a queued job that can never be placed, because a node that it needs has left.
     pub(super) fn fail_unplaced(&mut self, now: Now, id: JobId, why: String, out: &mut Outputs<Order>) {
+        if self.jobs.get(id).is_some_and(|job| job.array.is_some()) {
+            return self.fail_waiting(now, id, why, out);
+        }
         if let Some(job) = self.jobs.get_mut(id) {
             job.fail_unplaced(why);
             self.timers.cancel(&Due::Job(id));

@@ -211,7 +211,13 @@ impl Feed {
                 Change::RankFailed(RankFailure { rank: exit.rank, node: name_of(exit.node), text })
             }
             Some(job_event::Body::Ended(info)) => Change::Ended(end_of(info)),
-            Some(job_event::Body::Output(_) | job_event::Body::Notice(_) | job_event::Body::Gap(_)) | None => return,
+            Some(
+                job_event::Body::Output(_)
+                | job_event::Body::Notice(_)
+                | job_event::Body::Gap(_)
+                | job_event::Body::Requeued(_),
+            )
+            | None => return,
         };
         let is_repeat = self.restores && matches!(change, Change::Submitted(_) | Change::Queued(_) | Change::Placed(_));
         let owner = match (&event.body, self.jobs.get(&job)) {

@@ -10,9 +10,11 @@ use prost::Message;
 use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
+use super::array::Array;
 use super::called::Called;
 use super::ends::Ends;
 use super::life::{Active, Event, Held, Life, Pending};
+use super::retry::Again;
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
 use super::used::Used;
@@ -70,6 +72,21 @@ pub(super) struct Job {
     pub(super) spawned: Option<Spawned>,
     /// How many refused spawns its log reports.
     pub(super) refusals: usize,
+    /// Of an array: its elements.
+    pub(super) array: Option<Box<Array>>,
+    /// Of an element of an array.
+    pub(super) element: Option<wire::ArrayElement>,
+    pub(super) priority: i32,
+    /// What it waits for, as in its specification.
+    pub(super) needs: Vec<wire::Dependency>,
+    timeout_ms: u64,
+    retries: u32,
+    /// What its ranks share, if it may be started again.
+    secret: bytes::Bytes,
+    /// The attempts that have failed.
+    pub(super) attempts: Vec<wire::Attempt>,
+    /// Set between a failure and the next attempt.
+    pub(super) again: Option<Box<Again>>,
     /// As JobSpec.token.
     pub(super) token: bytes::Bytes,
     /// If the job ends with its client: how long it waits for the client after a restart of the head.
@@ -113,6 +130,15 @@ impl Job {
             grace_ms: pending.spec.kill_grace_ms.unwrap_or(grace_ms),
             spec_bytes: spec_bytes(&pending.spec, &pending.preput),
             command: command_line(&pending.spec),
+            array: Array::of(&pending.spec).map(Box::new),
+            element: pending.spec.element,
+            priority: pending.spec.priority,
+            needs: pending.spec.after.clone(),
+            timeout_ms: pending.spec.timeout_ms,
+            retries: pending.spec.retries,
+            secret: bytes::Bytes::new(),
+            attempts: Vec::new(),
+            again: None,
             token: pending.spec.token.clone(),
             awaits_owner: pending.spec.attached.then(|| Duration::from_millis(pending.spec.reconnect_ms)),
             called: Called::of(&pending.spec),
@@ -190,6 +216,45 @@ impl Job {
         }
     }
 
+    /// Returns the number by which users know it.
+    pub(super) fn number(&self) -> JobId {
+        super::retry::number(self.id)
+    }
+
+    pub(super) fn is_element_of(&self, array: JobId) -> bool {
+        self.element.is_some_and(|element| element.array == array)
+    }
+
+    /// Returns the state that users see.
+    pub(super) fn state(&self) -> JobState {
+        match (&self.life, &self.array) {
+            (Life::Ended(_), _) if self.again.is_some() => JobState::Queued,
+            (Life::Queued(_), Some(array)) => array.alive_state(),
+            (life, _) => life.state(),
+        }
+    }
+
+    /// Returns whether it, or an element of it, has been started.
+    pub(super) fn has_started(&self) -> bool {
+        self.map.size() > 0 || self.array.as_ref().is_some_and(|array| array.has_started())
+    }
+
+    /// Changes what a queued job waits for.
+    pub(super) fn set_needs(&mut self, needs: Vec<wire::Dependency>) -> Option<&mut Pending> {
+        let Life::Queued(pending) = &mut self.life else { return None };
+        pending.spec.after.clone_from(&needs);
+        self.needs = needs;
+        Some(pending)
+    }
+
+    /// Changes the priority of a queued job.
+    pub(super) fn set_priority(&mut self, priority: i32) {
+        if let Life::Queued(pending) = &mut self.life {
+            pending.spec.priority = priority;
+            self.priority = priority;
+        }
+    }
+
     /// Returns the resources that a launched job holds.
     pub(super) fn held(&self) -> Option<(&Held, &[wire::NodeBinding], &[wire::BindingRun])> {
         Some((&self.life.active()?.held, &self.bindings, &self.binding_runs))
@@ -205,7 +270,31 @@ impl Job {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.life, Life::Ended(_))
+        matches!(self.life, Life::Ended(_)) && self.again.is_none()
+    }
+
+    pub(super) fn started_at(&self) -> u64 {
+        self.started_ms
+    }
+
+    /// Returns the specification with which a job was launched that has ended.
+    pub(super) fn last_spec(&self) -> Option<JobSpec> {
+        launched_body(&self.last_kept.as_ref()?.0)?.spec
+    }
+
+    /// Takes the specification with which it was launched, and its secret.
+    pub(super) fn take_launched(&mut self) -> Option<(JobSpec, bytes::Bytes)> {
+        let body = launched_body(&self.last_kept.take()?.0)?;
+        // A job of one node is launched without a secret; after a restart of the head, that is all that is known.
+        let secret = if self.secret.is_empty() { body.secret } else { self.secret.clone() };
+        Some((body.spec?, secret))
+    }
+
+    /// Ends a running job, as its log says: it starts again.
+    pub(super) fn end_attempt(&mut self, again: Again) {
+        self.last_kept = self.kept_job().map(|kept| Box::new((kept, self.kept_kill())));
+        self.life = Life::Ended(JobState::Failed);
+        self.again = Some(Box::new(again));
     }
 
     /// Returns whether the job has been launched and some of its ranks may still run.
@@ -244,7 +333,7 @@ impl Job {
     // --- its events ---
 
     pub(super) fn submitted(&self) -> job_event::Body {
-        let (job, command, owner) = (self.id, self.command.clone(), self.owner.clone());
+        let (job, command, owner) = (self.number(), self.command.clone(), self.owner.clone());
         job_event::Body::Submitted(job_event::Submitted { job, command, owner })
     }
 
@@ -257,6 +346,7 @@ impl Job {
     ) -> Option<(wire::Launch, job_event::Body)> {
         let pending = self.pending_mut()?;
         let spec = std::mem::take(&mut pending.spec);
+        let kept_secret = if spec.retries > 0 { pending.secret.clone() } else { bytes::Bytes::new() };
         let (secret, preput) = (std::mem::take(&mut pending.secret), std::mem::take(&mut pending.preput));
         let bindings_required = plan::is_binding_required(&pending.wanted.policy);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
@@ -291,7 +381,7 @@ impl Job {
             owner: self.owner.clone(),
         };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
-        self.started_ms = now.unix_ms;
+        (self.started_ms, self.secret) = (now.unix_ms, kept_secret);
         (self.app_sizes, self.universe_size) = (body.app_sizes, body.universe_size);
         let output = map.nodes().iter().map(|node| (*node, Inbox::default())).collect();
         (self.map, self.node_names) = (map, node_names);
@@ -300,6 +390,11 @@ impl Job {
         let active = Box::new(Active { launch: launch.clone(), output, logged, members, held });
         self.apply(Event::Launched { active, until });
         Some((launch, job_event::Body::Placed(placed)))
+    }
+
+    /// Whether a log of before a restart has this notice.
+    pub(super) fn has_told(&self, text: &str) -> bool {
+        self.told.contains(text)
     }
 
     /// Takes in a step's notice. Returns it if it is new and within the limit.
@@ -411,26 +506,29 @@ impl Job {
         if let Some(past) = &self.past {
             return JobInfo { bindings: Vec::new(), binding_runs: Vec::new(), ..JobInfo::clone(past) };
         }
-        let queued_reason = match &self.life {
-            Life::Queued(pending) => pending.reason.clone(),
-            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => String::new(),
+        let (queued_reason, held) = match &self.life {
+            Life::Queued(pending) => (pending.reason.clone(), pending.spec.hold),
+            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => {
+                (String::new(), false)
+            }
         };
+        let array = self.array.as_ref();
         JobInfo {
-            job: self.id,
-            state: self.life.state().into(),
+            job: self.number(),
+            state: self.state().into(),
             command: self.command.clone(),
             ranks: self.map.size(),
             map: Some((&self.map).into()),
             node_names: self.node_names.clone(),
             submitted_ms: self.submitted_ms,
-            started_ms: self.started_ms,
+            started_ms: array.map_or(self.started_ms, |array| array.started_ms),
             ended_ms: self.ended_ms,
             exit_code: self.exit_code,
             cause: self.cause().cloned(),
             exits: self.ends.all().take(EXITS_SHOWN).cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
-            parent: self.spawned.as_ref().map_or(0, |spawned| spawned.parent),
+            parent: self.spawned.as_ref().map_or(0, |spawned| super::retry::number(spawned.parent)),
             joined: self.joined,
             owner: self.owner.clone(),
             token: self.token.clone(),
@@ -440,6 +538,15 @@ impl Job {
             submitter: self.called.submitter.clone(),
             usage: self.used.in_total(&self.map),
             output_bytes: self.output_bytes(),
+            priority: self.priority,
+            array: array.map(|array| array.info(held)),
+            element: self.element,
+            after: self.needs.clone(),
+            held,
+            timeout_ms: self.timeout_ms,
+            attempt: super::retry::attempt(self.id),
+            retries: self.retries,
+            attempts: self.attempts.clone(),
             ..Default::default()
         }
     }
@@ -508,6 +615,17 @@ fn chooses_interface(spec: &JobSpec) -> bool {
 pub(super) fn spec_bytes(spec: &JobSpec, preput: &[wire::Kv]) -> u64 {
     let preput: usize = preput.iter().map(Message::encoded_len).sum();
     (spec.encoded_len() + preput) as u64
+}
+
+/// Returns with what a job was launched.
+fn launched_body(kept: &wire::KeptJob) -> Option<wire::LaunchBody> {
+    use wire::kept_job::State;
+    let launched = match kept.state.as_ref()? {
+        State::Launched(launched) => launched,
+        State::Outlived(outlived) => outlived.launched.as_ref()?,
+        State::Queued(_) => return None,
+    };
+    wire::LaunchBody::decode(launched.launch.as_ref()?.body.clone()).ok()
 }
 
 fn command_line(spec: &JobSpec) -> String {

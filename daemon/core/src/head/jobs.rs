@@ -22,6 +22,8 @@ pub(super) struct Jobs {
     by_token: HashMap<(u32, Bytes), JobId>,
     /// The jobs of each user. In a DVM that serves one user, all belong to user 0.
     of_user: HashMap<u32, OfUser>,
+    /// The ids of jobs that were started again, by number.
+    again: HashMap<JobId, JobId>,
     /// The jobs of processes that had given themselves a name, by user and name.
     self_named: HashMap<(u32, String), JobId>,
 }
@@ -44,7 +46,10 @@ impl Jobs {
         self.note_token(&job);
         self.alive.insert(job.id);
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
-        of_user.all.insert(job.id);
+        of_user.all.insert(job.number());
+        if job.id != job.number() {
+            self.again.insert(job.number(), job.id);
+        }
         of_user.alive += 1;
         of_user.spec_bytes += job.spec_bytes;
         if let Some(spawned) = &job.spawned {
@@ -60,7 +65,7 @@ impl Jobs {
     pub(super) fn insert_ended(&mut self, job: Job) {
         self.note_token(&job);
         let of_user = self.of_user.entry(job.owner_uid()).or_default();
-        of_user.all.insert(job.id);
+        of_user.all.insert(job.number());
         of_user.ended.push_back(job.id);
         of_user.ended_bytes = of_user.ended_bytes.saturating_add(job.output_bytes());
         self.all.insert(job.id, job);
@@ -75,6 +80,12 @@ impl Jobs {
     /// Returns the job that this user has submitted with this token.
     pub(super) fn of_token(&self, uid: u32, token: &Bytes) -> Option<JobId> {
         self.by_token.get(&(uid, token.clone())).copied()
+    }
+
+    /// Returns the id of the present attempt of the job with this number.
+    pub(super) fn current(&self, number: JobId) -> Option<JobId> {
+        let id = self.again.get(&number).copied().unwrap_or(number);
+        self.all.contains_key(&id).then_some(id)
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<&Job> {
@@ -101,7 +112,11 @@ impl Jobs {
 
     /// Returns the jobs of this user that are known.
     pub(super) fn of(&self, uid: u32) -> impl Iterator<Item = &Job> {
-        self.of_user.get(&uid).into_iter().flat_map(|of_user| &of_user.all).filter_map(|id| self.all.get(id))
+        self.of_user
+            .get(&uid)
+            .into_iter()
+            .flat_map(|of_user| &of_user.all)
+            .filter_map(|number| self.all.get(&self.current(*number)?))
     }
 
     /// Returns how many jobs of this user have not ended, and the bytes of their specifications.
@@ -129,6 +144,17 @@ impl Jobs {
 
     pub(super) fn is_alive(&self, job: JobId) -> bool {
         self.alive.contains(&job)
+    }
+
+    /// Takes a job out whose next attempt follows.
+    pub(super) fn take(&mut self, id: JobId) -> Option<Job> {
+        let job = self.all.remove(&id)?;
+        self.alive.remove(&id);
+        if let Some(of_user) = self.of_user.get_mut(&job.owner_uid()) {
+            of_user.alive -= 1;
+            of_user.spec_bytes = of_user.spec_bytes.saturating_sub(job.spec_bytes);
+        }
+        Some(job)
     }
 
     /// Records that a job has been launched.
@@ -202,7 +228,9 @@ impl Jobs {
     pub(super) fn forget_oldest(&mut self, uid: u32) -> Option<JobId> {
         let of_user = self.of_user.get_mut(&uid)?;
         let old = of_user.ended.pop_front()?;
-        of_user.all.remove(&old);
+        let number = super::retry::number(old);
+        of_user.all.remove(&number);
+        self.again.remove(&number);
         let job = self.all.remove(&old);
         let bytes = job.as_ref().map_or(0, Job::output_bytes);
         of_user.ended_bytes = of_user.ended_bytes.saturating_sub(bytes);

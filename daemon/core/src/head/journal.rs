@@ -15,17 +15,19 @@ use bytes::Bytes;
 use prost::Message;
 use rsd_proto::v1::{
     self as wire, GroupEpoch, GroupInfo, JobInfo, Kept, KeptData, KeptEpoch, KeptJob, KeptKill, KeptNode, KeptToken,
-    KeptValue, NameResult, NodeInfo, PublishedName, down, job_event, kept,
+    KeptValue, NameResult, NodeInfo, PublishedName, down, job_event, kept, kept_job,
 };
 
+use super::array::PastArray;
 use super::job::Job;
 use super::job::kept::Logs;
 use super::life::{Life, Why};
 use super::marks::Marks;
 use super::questions::CallId;
+use super::retry::{attempt, failure_of, id_of, number};
 use super::spawned::{Asked, Birth};
 use super::{Due, Head, Stopping};
-use crate::between::{Order, Outputs};
+use crate::between::{Loss, Order, Outputs};
 use crate::contract::{Effect, HEAD, Logged};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
@@ -47,6 +49,7 @@ struct Past {
     jobs: BTreeMap<JobId, KeptJob>,
     ended: BTreeMap<JobId, JobInfo>,
     nodes_in: BTreeMap<NodeId, NodeInfo>,
+    arrays: BTreeMap<JobId, PastArray>,
 }
 
 impl Past {
@@ -68,9 +71,21 @@ impl Past {
                 self.epochs.insert(job, epoch);
             }
             kept::What::EpochOver(job) => self.job_is_over(job),
-            kept::What::Job(job) => drop(self.jobs.insert(job.job, job)),
+            kept::What::Job(job) => {
+                if let Some(element) = &job.element {
+                    self.arrays.entry(element.array).or_default().started(job.job, element, started_ms(&job));
+                }
+                if let Some(before) = attempt(job.job).checked_sub(1) {
+                    self.job_is_over(id_of(number(job.job), before));
+                }
+                self.jobs.insert(job.job, job);
+            }
+            kept::What::Array(array) => self.arrays.entry(array.job).or_default().take(array),
             kept::What::Ended(info) => {
-                self.job_is_over(info.job);
+                self.job_is_over(id_of(info.job, info.attempt));
+                if let Some(element) = &info.element {
+                    self.arrays.entry(element.array).or_default().ended(&info, element);
+                }
                 self.ended.insert(info.job, info);
             }
             kept::What::JobGone(job) => drop(self.ended.remove(&job)),
@@ -97,6 +112,7 @@ impl Past {
     fn job_is_over(&mut self, job: JobId) {
         self.epochs.remove(&job);
         self.jobs.remove(&job);
+        self.arrays.remove(&job);
         self.kills.remove(&job);
         self.names.retain(|_, name| name.job != job);
         self.answers.retain(|(of, ..), _| *of != job);
@@ -123,7 +139,7 @@ pub fn jobs_of(records: &[Kept]) -> KeptJobs {
                 jobs.alive.extend(epoch.launch.as_ref().map(|launch| launch.job));
             }
             Some(kept::What::EpochOver(job)) => drop(jobs.alive.remove(job)),
-            Some(kept::What::Job(job)) => drop(jobs.alive.insert(job.job)),
+            Some(kept::What::Job(job)) => drop(jobs.alive.insert(number(job.job))),
             Some(kept::What::Ended(info)) => {
                 jobs.alive.remove(&info.job);
                 jobs.ended.insert(info.job);
@@ -191,12 +207,13 @@ impl Head {
         let alive = || self.jobs.all().filter(|job| !job.end_is_kept);
         let epochs = alive().filter(|job| job.joined).filter_map(Job::kept).map(kept::What::Epoch);
         let jobs = alive().filter(|job| !job.joined).filter_map(Job::kept_job).map(kept::What::Job);
+        let arrays = alive().filter_map(|job| Some(kept::What::Array(job.array.as_ref()?.kept(job.id))));
         let kills = alive().filter_map(Job::kept_kill).map(kept::What::Kill);
         let names =
             self.names.list(|_| true).into_iter().filter(|name| self.outlives_head(name.job)).map(kept::What::Name);
         let answers = self.questions.names_answered().filter(|answer| self.outlives_head(answer.job));
         let values = alive().flat_map(|job| self.values.kept(job.id)).map(kept::What::Value);
-        let all = groups.chain(nodes).chain(epochs).chain(jobs).chain(kills).chain(names);
+        let all = groups.chain(nodes).chain(epochs).chain(jobs).chain(arrays).chain(kills).chain(names);
         let all = all.chain(answers.map(kept::What::Answer)).chain(values);
         let all = all
             .chain(self.kept_data())
@@ -223,8 +240,8 @@ impl Head {
         alive.extend(past.jobs.into_iter().map(|(id, job)| (id, Alive::Job(Box::new(job)))));
         let mut over = Vec::new();
         for (id, kept) in alive {
-            self.memory.next_job = self.memory.next_job.max(id + 1);
-            if let Some(info) = logs.get(&id).and_then(ended) {
+            self.memory.next_job = self.memory.next_job.max(number(id) + 1);
+            if let Some(info) = logs.get(&number(id)).and_then(ended) {
                 // The log has the job's end, and the journal has not.
                 over.push(info.clone());
                 continue;
@@ -232,7 +249,7 @@ impl Head {
             // A file of another version may be invalid: the job is then forgotten, and its steps are released.
             let restored = match kept {
                 Alive::Epoch(epoch) => self.restore_epoch(now, *epoch, logs.get(&id), out),
-                Alive::Job(job) => self.restore_job(now, *job, &logs, out),
+                Alive::Job(job) => self.restore_job(now, *job, past.arrays.remove(&id), &logs, out),
             };
             if let Some(job) = restored
                 && let Some(kill) = past.kills.remove(&job)
@@ -241,6 +258,7 @@ impl Head {
             }
         }
         for info in over {
+            self.note_end(&info);
             self.keep(kept::What::Ended(info.clone()));
             Job::ended(info).into_iter().for_each(|job| self.jobs.insert_ended(job));
         }
@@ -287,9 +305,9 @@ impl Head {
     }
 
     /// Adds the nodes of a job that are unknown, which a file of an earlier version does not list.
-    fn expect_nodes_of(&mut self, now: Now, map: &TaskMap, names: &[String]) {
-        for (node, name) in map.nodes().iter().zip(names) {
-            let info = NodeInfo { node: *node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
+    fn expect_nodes_of<'a>(&mut self, now: Now, nodes: impl Iterator<Item = (NodeId, &'a String)>) {
+        for (node, name) in nodes {
+            let info = NodeInfo { node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
             self.expect_node(now, info);
         }
     }
@@ -299,10 +317,27 @@ impl Head {
         self.jobs.get(job).is_some_and(Job::has_ranks)
     }
 
-    fn restore_job(&mut self, now: Now, kept: KeptJob, logs: &Logs, out: &mut Outputs<Order>) -> Option<JobId> {
-        let job = Job::restore(now, kept, logs)?;
+    fn restore_job(
+        &mut self,
+        now: Now,
+        kept: KeptJob,
+        array: Option<PastArray>,
+        logs: &Logs,
+        out: &mut Outputs<Order>,
+    ) -> Option<JobId> {
+        let mut job = Job::restore(now, kept, logs)?;
+        if let Some(own) = &mut job.array {
+            // The numbers of its elements are never used again, started or not.
+            self.memory.next_job = self.memory.next_job.max(job.id + 1 + u64::from(own.indexes.len()));
+            array.into_iter().for_each(|past| past.apply(own));
+        }
         let (id, realm) = (job.id, self.realm(job.owner_uid()));
-        for body in job.missing_events(logs.get(&id)) {
+        let log = logs.get(&number(id));
+        if let Some(failure) = log.and_then(|log| failure_of(&log.events, attempt(id))) {
+            self.restore_again(job, failure);
+            return None;
+        }
+        for body in job.missing_events(log) {
             out.log(now, id, body);
         }
         if let Some(spawned) = job.spawned.as_ref().filter(|spawned| self.awaits_answers(spawned.parent)) {
@@ -319,7 +354,8 @@ impl Head {
         }
         let launch = job.life().active().map(|active| active.launch.clone());
         if launch.is_some() {
-            self.expect_nodes_of(now, &job.map, job.node_names());
+            let names = || job.map.nodes().iter().copied().zip(job.node_names());
+            self.expect_nodes_of(now, names().filter(|(node, _)| !job.has_lost(*node)));
         }
         if let Some(held) = job.held() {
             self.ledger.restore(id, &job.map, held);
@@ -335,6 +371,10 @@ impl Head {
                 self.has_started(id);
                 // A step of this node that is not running was never started.
                 out.order(down::Body::Launch(launch));
+                let losses: Vec<_> = self.jobs.get(id).into_iter().flat_map(Job::losses).collect();
+                for wire::NodesLost { job, nodes, why } in losses {
+                    out.send_message(Order::GiveUp { job, nodes, why, loss: Loss::Continues });
+                }
             }
             (false, None) => {
                 let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
@@ -370,7 +410,7 @@ impl Head {
             return None;
         }
         let began = Now { unix_ms: kept.submitted_ms, ..now };
-        self.expect_nodes_of(now, &map, &epoch.node_names);
+        self.expect_nodes_of(now, map.nodes().iter().copied().zip(&epoch.node_names));
         let owner = launch.owner.clone().filter(|_| self.serves_all);
         let realm = owner.as_ref().map_or(0, |owner| owner.uid);
         self.lobbies.of(realm).restore_epoch(job, &epoch);
@@ -383,6 +423,17 @@ impl Head {
 enum Alive {
     Epoch(Box<KeptEpoch>),
     Job(Box<KeptJob>),
+}
+
+/// Returns when the ranks of a job were started; 0: never.
+fn started_ms(job: &KeptJob) -> u64 {
+    match &job.state {
+        Some(kept_job::State::Launched(launched)) => launched.started_ms,
+        Some(kept_job::State::Outlived(outlived)) => {
+            outlived.launched.as_ref().map_or(0, |launched| launched.started_ms)
+        }
+        Some(kept_job::State::Queued(_)) | None => 0,
+    }
 }
 
 /// Returns how a job ended, if its log says so.

@@ -1,4 +1,4 @@
-//! From a submission to its launch: a job is placed at once or queued.
+//! From a submission to its launch: a job is placed at once or queued. [`super::scheduling`] starts queued jobs.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,9 +8,9 @@ use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
 use super::queue::waiting;
-use super::{Due, Head, called, holding, offers, stdin};
+use super::{Due, Head, after, array, called, holding, offers, stdin};
 use crate::between::{Order, Outputs};
-use crate::calls::{Answer, Refused, exit};
+use crate::calls::{Answer, Caller, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
 use crate::place::{self, Placement, Refusal};
 use crate::{JobId, Now, plan, sentences};
@@ -25,11 +25,12 @@ impl Head {
         &mut self,
         now: Now,
         req: ReqId,
-        (uid, user): (u32, String),
+        (caller, user): (Caller, String),
         mut spec: JobSpec,
         random: Bytes,
         out: &mut Outputs<Order>,
     ) -> Result<(), Refused> {
+        let uid = caller.uid;
         if self.is_stopping() {
             return Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped"));
         }
@@ -40,19 +41,28 @@ impl Head {
         if let Some(job) = self.jobs.of_token(self.realm(uid), &spec.token).filter(|_| !spec.token.is_empty()) {
             // The answer was lost, and the client asks again.
             self.timers.cancel(&Due::Owner(job));
-            out.answer(req, Answer::Submitted(job));
+            out.answer(req, Answer::Submitted(super::retry::number(job)));
             return Ok(());
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
         }
         called::check(&spec)?;
+        super::retry::check(&spec)?;
+        let elements = array::check(&spec)?.map_or(0, |array| array.indexes.len());
+        self.check_priority(caller, spec.priority)?;
         self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
+        spec.after = self.resolve_after(caller, &spec.after, spec.after_holds)?;
+        (spec.element, spec.attempt) = (None, 0);
+        if spec.retries > 0 {
+            array::set_variable(&mut spec, "RSD_ATTEMPT", "1".to_owned());
+        }
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let mut wanted = plan::request(&spec).map_err(never)?;
         let may_pass = spec.oversubscribe;
-        let may_start = !spec.hold && (may_pass || self.queue.is_empty());
+        let may_start = !spec.hold && spec.after.is_empty() && elements == 0;
+        let may_start = may_start && (may_pass || self.queue.is_free_for(spec.priority));
         let mut offered = offers::place(&self.nodes, &self.ledger, &wanted);
         let mut fewer = None;
         if offered.is_err()
@@ -61,11 +71,20 @@ impl Head {
             fewer = Some(sentences::fewer_ranks(placement.map.size()));
             (offered, wanted) = (Ok(placement), request);
         }
+        let waits_by_itself = match spec.after.first() {
+            _ if spec.hold => Some(holding::HELD.to_owned()),
+            Some(first) => Some(after::waits_for(first, spec.after.len())),
+            None => None,
+        };
         let (placement, reason) = match offered {
             Ok(placement) if may_start => (Some(placement), String::new()),
-            Ok(_) if spec.hold => (None, holding::HELD.to_owned()),
-            Ok(_) => (None, "earlier jobs are waiting".to_owned()),
-            Err(refusal) if refusal.fits_when_idle() && spec.hold => (None, holding::HELD.to_owned()),
+            Ok(_) if elements > 0 => {
+                (None, waits_by_itself.unwrap_or_else(|| "its elements are about to start".to_owned()))
+            }
+            Ok(_) => (None, waits_by_itself.unwrap_or_else(|| "earlier jobs are waiting".to_owned())),
+            Err(refusal) if refusal.fits_when_idle() && waits_by_itself.is_some() => {
+                (None, waits_by_itself.unwrap_or_default())
+            }
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
             Err(_) if !self.returning.is_empty() => (None, self.awaits_nodes()),
             Err(refusal) => return Err(never(refusal)),
@@ -75,7 +94,7 @@ impl Head {
         }
         let (name, secret) = name_and_secret(random);
         let pending = Pending { spec, wanted, secret, preput: Vec::new(), reason: reason.clone() };
-        let id = self.next_job(out);
+        let id = self.reserve_jobs(1 + u64::from(elements), out);
         let job = self.new_job(now, id, self.owner(uid, user), pending, &name);
         out.log(now, id, job.submitted());
         self.jobs.insert(job);
@@ -106,8 +125,13 @@ impl Head {
 
     /// Returns a new job number; numbers are never reused.
     pub(super) fn next_job(&mut self, out: &mut Outputs<Order>) -> JobId {
+        self.reserve_jobs(1, out)
+    }
+
+    /// Returns the first of so many new job numbers.
+    fn reserve_jobs(&mut self, count: u64, out: &mut Outputs<Order>) -> JobId {
         let id = self.memory.next_job;
-        self.memory.next_job += 1;
+        self.memory.next_job += count;
         out.push(Effect::Remember(self.memory));
         id
     }
@@ -115,39 +139,6 @@ impl Head {
     /// Returns a queued job with this number. `name`: the random part of its namespace.
     pub(super) fn new_job(&self, now: Now, id: JobId, owner: Option<User>, pending: Pending, name: &[u8]) -> Job {
         Job::new(now, id, owner, pending, namespace(&self.dvm, name, id), in_ms(self.tuning.kill_grace))
-    }
-
-    /// Starts the jobs that fit, in order of submission. While a job waits for slots, only later jobs that may oversubscribe can
-    /// start, because they need no free slots.
-    pub(super) fn run_queue(&mut self, now: Now, out: &mut Outputs<Order>) {
-        let (mut behind, mut blocked) = (0, false);
-        while let Some(id) = self.queue.next(behind, blocked) {
-            behind = id;
-            let Some(pending) = self.jobs.get_mut(id).and_then(Job::pending_mut) else {
-                self.queue.remove(id);
-                continue;
-            };
-            match offers::place(&self.nodes, &self.ledger, &pending.wanted) {
-                Ok(placement) => match stdin::reader_missing(&pending.spec, &placement.map) {
-                    Some(missing) => self.fail_unplaced(now, id, missing, out),
-                    None => {
-                        self.queue.remove(id);
-                        self.start_job(now, id, placement, out);
-                    }
-                },
-                Err(refusal) if refusal.fits_when_idle() => {
-                    pending.reason = waiting(&refusal);
-                    blocked = true;
-                }
-                Err(_) if !self.returning.is_empty() => blocked = true,
-                Err(refusal) => self.fail_unplaced(now, id, refusal.to_string(), out),
-            }
-        }
-    }
-
-    /// Returns why a job waits that may fit when the nodes have reconnected that an earlier head knew.
-    fn awaits_nodes(&self) -> String {
-        sentences::nodes_return(self.returning.len())
     }
 
     pub(super) fn start_job(&mut self, now: Now, id: JobId, placement: Placement, out: &mut Outputs<Order>) {
@@ -169,6 +160,7 @@ impl Head {
         job.stdin.set_readers(readers);
         self.keep_job(id);
         self.has_started(id);
+        self.note_start(id);
         out.log(now, id, placed);
         notices.into_iter().chain(reach).for_each(|text| out.log(now, id, job_event::Body::Notice(text)));
         out.order(down::Body::Launch(launch));

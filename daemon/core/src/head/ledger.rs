@@ -15,7 +15,7 @@ use crate::{JobId, NodeId, plan};
 const THREADS_MAX: u32 = 1 << 16;
 
 /// The resources held by all jobs whose ranks may be running.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
     in_use: HashMap<NodeId, u32>,
     own: HashMap<NodeId, BTreeMap<JobId, Arc<Own>>>,
@@ -96,6 +96,11 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// The jobs that hold something.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.jobs.keys().copied()
     }
 
     /// The slots of a node that are in use.

@@ -91,6 +91,8 @@ pub(super) enum Event {
     Killed { why: Why, until: Duration, kill: wire::Kill },
     /// All ranks have ended. `failed`: an exit fails the job.
     RanksEnded { family_lives: bool, failed: bool },
+    /// The last element of an array has ended; an array has no ranks, and stays queued until then.
+    ArrayEnded { state: JobState },
     /// The last job that its ranks spawned has ended. `failed`: this job or one of those has failed.
     FamilyEnded { failed: bool },
 }
@@ -102,6 +104,7 @@ impl Life {
             (Life::Queued(_), Event::Launched { active, until }) => Ok(Life::Running { active, until }),
             (Life::Queued(_), Event::Unplaceable) => Ok(Life::Ended(JobState::Failed)),
             (Life::Queued(_), Event::Killed { why, .. }) => Ok(Life::Ended(verdict(Some(why), true))),
+            (Life::Queued(_), Event::ArrayEnded { state }) => Ok(Life::Ended(state)),
             (queued @ Life::Queued(_), Event::RanksEnded { .. } | Event::FamilyEnded { .. }) => Err(queued),
 
             (Life::Running { active, .. }, Event::Killed { why, until, kill }) => {
@@ -115,7 +118,7 @@ impl Life {
             }
             (
                 running @ Life::Running { .. },
-                Event::Launched { .. } | Event::Unplaceable | Event::FamilyEnded { .. },
+                Event::Launched { .. } | Event::Unplaceable | Event::ArrayEnded { .. } | Event::FamilyEnded { .. },
             ) => Err(running),
 
             // A later kill can only shorten the grace.
@@ -130,7 +133,11 @@ impl Life {
             }
             (
                 ending @ Life::Ending { .. },
-                Event::Launched { .. } | Event::Unplaceable | Event::Killed { .. } | Event::FamilyEnded { .. },
+                Event::Launched { .. }
+                | Event::Unplaceable
+                | Event::Killed { .. }
+                | Event::ArrayEnded { .. }
+                | Event::FamilyEnded { .. },
             ) => Err(ending),
 
             // The spawned jobs may not have received the new deadline yet.
@@ -140,7 +147,7 @@ impl Life {
             (Life::Outlived { why, .. }, Event::FamilyEnded { failed }) => Ok(Life::Ended(verdict(why, failed))),
             (
                 outlived @ Life::Outlived { .. },
-                Event::Launched { .. } | Event::Unplaceable | Event::RanksEnded { .. },
+                Event::Launched { .. } | Event::Unplaceable | Event::ArrayEnded { .. } | Event::RanksEnded { .. },
             ) => Err(outlived),
 
             (
@@ -148,6 +155,7 @@ impl Life {
                 Event::Launched { .. }
                 | Event::Unplaceable
                 | Event::Killed { .. }
+                | Event::ArrayEnded { .. }
                 | Event::RanksEnded { .. }
                 | Event::FamilyEnded { .. },
             ) => Err(ended),

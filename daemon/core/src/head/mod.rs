@@ -3,7 +3,8 @@
 //! - [`life`]: a job's states, as one table. [`job`], [`ends`], [`used`]: a job, the exits of its ranks, and what they have used.
 //!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
-//!   placement; [`holding`]: at the wish of their users.
+//!   placement; [`holding`]: at the wish of their users; [`after`]: for other jobs. [`scheduling`]: which of them starts. [`why`]: why not.
+//! - [`array`]: many jobs of one submission. [`retry`]: attempts of a job that has failed.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`output`]: the output of ranks, on its way to the logs. [`written`]: what waits until it is there.
@@ -20,7 +21,9 @@
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
 //! the nodes, and searching for a parent with room.
 
+mod after;
 mod answers;
+mod array;
 mod blocked;
 mod called;
 mod ending;
@@ -55,6 +58,8 @@ mod questions;
 mod queue;
 mod rank_set;
 mod requests;
+mod retry;
+mod scheduling;
 mod spawned;
 mod stdin;
 mod tally;
@@ -63,6 +68,7 @@ mod used;
 mod values;
 mod waits;
 mod watched;
+mod why;
 mod written;
 
 use std::collections::BTreeSet;
@@ -77,7 +83,9 @@ use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 pub use journal::{KeptJobs, jobs_of};
+pub(crate) use retry::number;
 
+use after::Afters;
 use events::Events;
 use feed::Feed;
 use fetches::Fetches;
@@ -118,6 +126,11 @@ pub(crate) struct Head {
     ledger: Ledger,
     jobs: Jobs,
     queue: Queue,
+    afters: Afters,
+    /// Elements of arrays whose ends have been recorded, and whose arrays do not know it yet.
+    elements_ended: Vec<wire::JobInfo>,
+    /// Jobs whose logs have a failure after which they start again.
+    again: Vec<JobId>,
     names: NamesOfUsers,
     questions: Questions,
     meetings: Meetings,
@@ -187,6 +200,9 @@ impl Head {
             ledger: Ledger::default(),
             jobs: Jobs::default(),
             queue: Queue::default(),
+            afters: Afters::default(),
+            elements_ended: Vec::new(),
+            again: Vec::new(),
             names: NamesOfUsers::default(),
             questions: Questions::default(),
             meetings: Meetings::default(),
@@ -286,9 +302,12 @@ impl Head {
         self.values.settle(now.mono, |id| jobs.get(id).map_or(0, |job| job.map.size()), &mut answers);
         answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
         self.settle_requests(now, out);
-        if std::mem::take(&mut self.queue.try_again) {
+        self.settle_again(now, out);
+        self.settle_ends(now, out);
+        while std::mem::take(&mut self.queue.try_again) {
             self.begin_late_spawns(now, out);
             self.run_queue(now, out);
+            self.settle_ends(now, out);
         }
         self.feed.settle(now);
     }
@@ -297,7 +316,7 @@ impl Head {
     pub(crate) fn observe(&mut self, now: Now, effect: &Effect) {
         self.tally.observe(now, effect, self.feed.restores());
         let (nodes, jobs) = (&self.nodes, &self.jobs);
-        let alive = |job| jobs.get(job).filter(|job| !job.is_over()).map(|job| job.owner().cloned());
+        let alive = |job| jobs.get(jobs.current(job)?).filter(|job| !job.is_over()).map(|job| job.owner().cloned());
         self.feed.observe(effect, alive, |node| nodes.name(node));
     }
 
@@ -323,7 +342,7 @@ impl Head {
         let (names, questions) = (self.names.leftovers(), self.questions.leftovers());
         let (lobby, values) = (self.lobbies.leftovers(), self.values.leftovers());
         let waiting = self.probes.leftovers().chain(self.waits.leftovers()).chain(self.knocks.leftovers());
-        let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
+        let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(self.afters.leftovers()).chain(waiting);
         let among = self.meetings.leftovers().chain(self.fetches.leftovers()).chain(self.published.leftovers());
         let among = among.chain(self.events.leftovers()).chain(self.watched.leftovers());
         let among = among.chain(self.unwritten.leftovers()).chain(self.feed.leftovers());

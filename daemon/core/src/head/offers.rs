@@ -1,5 +1,6 @@
 //! The resources that nodes offer, and the placement of a job on them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rsd_proto::v1::{self as wire, JobSpec};
@@ -41,6 +42,12 @@ pub(super) fn place(
         Err(with_closed) if with_closed.fits_when_idle() => Err(with_closed),
         Ok(_) | Err(_) => Err(refusal),
     }
+}
+
+/// Returns the nodes on which a job may run at all; None: all.
+pub(super) fn candidates(nodes: &Nodes, ledger: &Ledger, wanted: &place::Request) -> Option<HashSet<NodeId>> {
+    let offers = offers(nodes, ledger, Asked::WithClosed);
+    place::candidates(&offers, wanted, HEAD).map(|found| found.into_iter().collect())
 }
 
 /// Returns where a job would go. `idle`: as if no other job were running.

@@ -32,7 +32,9 @@ impl Head {
             out.log(now, root, job_event::Body::Output(job_event::Output { records, node, job: id, end }));
         }
         if end > own {
-            out.log(now, id, job_event::Body::Output(job_event::Output { records, node, job: 0, end }));
+            // The offsets of each attempt begin anew.
+            let job = if super::retry::attempt(id) == 0 { 0 } else { id };
+            out.log(now, id, job_event::Body::Output(job_event::Output { records, node, job, end }));
         }
     }
 }

@@ -34,8 +34,8 @@ impl Head {
     /// Returns the job that a caller means, if the caller may see it; 0 is the caller's last job.
     pub(super) fn find(&self, caller: Caller, job: JobId) -> Option<JobId> {
         match job {
-            0 => self.jobs.last_of(self.realm(caller.uid)),
-            id => self.jobs.get(id).filter(|_| self.may_see(caller, id)).map(|job| job.id),
+            0 => self.jobs.current(self.jobs.last_of(self.realm(caller.uid))?),
+            number => self.jobs.current(number).filter(|id| self.may_see(caller, *id)),
         }
     }
 

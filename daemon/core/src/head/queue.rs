@@ -1,45 +1,68 @@
-//! The queue: jobs that wait for placement, in order of submission.
+//! The queue: jobs that wait for placement, by priority, and of one priority in order of submission.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::place::Refusal;
 use crate::{JobId, sentences};
 
-/// The queue. Job numbers grow, so their order is the order of submission.
+/// A job's place in the queue. Job numbers grow, so their order is the order of submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    priority: Reverse<i32>,
+    number: JobId,
+    pub(super) job: JobId,
+}
+
+/// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: BTreeSet<JobId>,
-    /// The queued jobs that need no free slot, because they may oversubscribe.
-    may_pass: BTreeSet<JobId>,
+    waiting: BTreeSet<Place>,
+    places: HashMap<JobId, Place>,
     /// Whether a change may let a job start.
     pub(super) try_again: bool,
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, job: JobId, may_pass: bool) {
-        self.waiting.insert(job);
-        if may_pass {
-            self.may_pass.insert(job);
-        }
+    pub(super) fn push(&mut self, job: JobId, priority: i32) {
+        self.remove(job);
+        let place = Place { priority: Reverse(priority), number: super::retry::number(job), job };
+        self.waiting.insert(place);
+        self.places.insert(job, place);
     }
 
     pub(super) fn remove(&mut self, job: JobId) {
-        self.waiting.remove(&job);
-        self.may_pass.remove(&job);
+        if let Some(place) = self.places.remove(&job) {
+            self.waiting.remove(&place);
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    pub(super) fn contains(&self, job: JobId) -> bool {
+        self.places.contains_key(&job)
     }
 
-    /// Returns the next job after this one. If a job waits for slots (`blocked`), only later jobs that need no free slot can start.
-    pub(super) fn next(&self, behind: JobId, blocked: bool) -> Option<JobId> {
-        let jobs = if blocked { &self.may_pass } else { &self.waiting };
-        jobs.range(behind + 1..).next().copied()
+    /// Returns whether no job waits that a new one of this priority may not overtake.
+    pub(super) fn is_free_for(&self, priority: i32) -> bool {
+        self.waiting.first().is_none_or(|first| first.priority.0 < priority)
+    }
+
+    /// Returns the next job after this one.
+    pub(super) fn next(&self, behind: Option<Place>) -> Option<Place> {
+        match behind {
+            None => self.waiting.first().copied(),
+            Some(place) => {
+                self.waiting.range((std::ops::Bound::Excluded(place), std::ops::Bound::Unbounded)).next().copied()
+            }
+        }
+    }
+
+    /// Returns the jobs before this one, the first of the queue first.
+    pub(super) fn before(&self, job: JobId) -> impl Iterator<Item = JobId> + '_ {
+        self.places.get(&job).into_iter().flat_map(|place| self.waiting.range(..place)).map(|place| place.job)
     }
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
-        self.waiting.iter().map(|job| format!("job {job} in the queue"))
+        self.waiting.iter().map(|place| format!("job {} in the queue", place.job))
     }
 }
 

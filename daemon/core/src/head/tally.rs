@@ -71,7 +71,8 @@ impl Tally {
                 | job_event::Body::Queued(_)
                 | job_event::Body::Killing(_)
                 | job_event::Body::Notice(_)
-                | job_event::Body::Gap(_),
+                | job_event::Body::Gap(_)
+                | job_event::Body::Requeued(_),
             )
             | None => {}
         }

@@ -126,7 +126,7 @@ impl Head {
     }
 
     fn waits_of_job(&self, now: Now, job: &Job, ranks: &[RanksWaiting], silent: &BTreeSet<NodeId>) -> Option<Wait> {
-        let (mut wait, since_start) = (Wait { job: job.id, ..Wait::default() }, job.waiting_ms(now));
+        let (mut wait, since_start) = (Wait { job: job.number(), ..Wait::default() }, job.waiting_ms(now));
         let until = match job.life() {
             Life::Queued(pending) => {
                 (wait.waiting_ms, wait.what) = (since_start, Some(What::Queue(pending.reason.clone())));

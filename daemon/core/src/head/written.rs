@@ -32,6 +32,8 @@ enum Waiting {
     Output { job: JobId, node: NodeId, end: u64 },
     /// The end of the log's job.
     End,
+    /// A failure after which the log's job starts again.
+    Again,
 }
 
 impl Unwritten {
@@ -48,6 +50,7 @@ impl Unwritten {
                             Waiting::Output { job, node: output.node, end: output.end }
                         }
                         Some(job_event::Body::Ended(_)) => Waiting::End,
+                        Some(job_event::Body::Requeued(_)) => Waiting::Again,
                         Some(_) | None => continue,
                     };
                     log.waiting.push_back((log.appended, waiting));
@@ -85,14 +88,16 @@ impl Head {
 
     /// Handles that the first `events` events of a log are in its file, or never will be. `lost_bytes`: how much output is in no file.
     pub(crate) fn on_log_written(&mut self, log: JobId, events: u64, lost_bytes: u64, out: &mut Outputs<Order>) {
-        if let Some(job) = self.jobs.get_mut(log) {
+        let of_log = self.jobs.current(log).unwrap_or(log);
+        if let Some(job) = self.jobs.get_mut(of_log) {
             job.lost_bytes = job.lost_bytes.max(lost_bytes);
         }
         let mut arrived: BTreeMap<(JobId, NodeId), u64> = BTreeMap::new();
         for waiting in self.unwritten.written(log, events) {
             match waiting {
                 Waiting::Output { job, node, end } => drop(arrived.insert((job, node), end)),
-                Waiting::End => self.end_is_written(log, out),
+                Waiting::End => self.end_is_written(of_log, out),
+                Waiting::Again => self.again.push(of_log),
             }
         }
         for ((job, node), end) in arrived {
@@ -100,7 +105,7 @@ impl Head {
             let has_root = found.spawned.is_some();
             let Some(active) = found.active_mut() else { continue };
             let logged = active.logged.entry(node).or_default();
-            logged[usize::from(log != job)] = end;
+            logged[usize::from(log != super::retry::number(job))] = end;
             // The output of a spawned job goes to the log of its family's root, too.
             let offset = if has_root { logged[0].min(logged[1]) } else { logged[0] };
             let Some(inbox) = active.output.get_mut(&node) else { continue };
@@ -117,6 +122,7 @@ impl Head {
             return;
         }
         let (info, joined, was_launched) = (job.info_in_full(), job.joined, job.map.size() > 0);
+        self.note_end(&info);
         self.keep(kept::What::Ended(info));
         if joined {
             self.keep(kept::What::EpochOver(id));

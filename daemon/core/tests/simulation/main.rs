@@ -11,7 +11,7 @@
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
 //!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
-//!   [`usage`]: what ranks have used.
+//!   [`queueing`]: when queued jobs start. [`usage`]: what ranks have used.
 
 mod alone;
 mod between_jobs;
@@ -29,6 +29,7 @@ mod messages;
 mod names;
 mod parents;
 mod pmi2;
+mod queueing;
 mod ranks;
 mod restarts;
 mod rng;

@@ -69,6 +69,34 @@ fn the_other_ranks_pass_their_fences_without_a_lost_node() {
 }
 
 #[test]
+fn the_head_restarts_after_a_node_was_lost() {
+    for seed in seeds(120) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        world.checks_journal = true;
+        let grace = Tuning::default().reattach_grace;
+        // The fences are due soon after the restart, or have been waiting.
+        let program = world.program(move |rank, _, _| {
+            let work = if rank % 2 == 0 { Duration::from_secs(1) } else { grace + Duration::from_secs(2) };
+            vec![Op::Init, Op::Fence, Op::Sleep(work), Op::Fence, Op::Fence, Op::Finalize, Op::Exit(0)]
+        });
+        let job = world.submit(surviving(spec(program, 27)));
+        world.run_for(Duration::from_millis(500));
+        let lost = 1 + world.rng.index(8);
+        world.after(Duration::ZERO, Event::Fault(Fault::Lose(lost)));
+        // Around the moment at which the job continues, or later.
+        let late = if seed % 2 == 0 { Duration::from_micros(100 * seed) } else { Duration::from_millis(10 * seed) };
+        world.after(grace + late, Event::Fault(Fault::Restart(0, Duration::from_millis(40))));
+        world.run();
+        let info = assert_survived(&mut world, job, lost);
+        let took = Duration::from_millis(info.ended_ms - info.started_ms);
+        let known = Duration::from_secs(5);
+        assert!(seed % 2 == 0 || took < grace + known, "it waits for the lost node again: {took:?}");
+        world.assert_at_rest();
+    }
+}
+
+#[test]
 fn a_lost_node_that_returns_has_no_ranks_of_the_job_any_more() {
     for seed in seeds(60) {
         let _seed = Seed(seed);

@@ -484,7 +484,8 @@ pub(super) fn output_bytes(event: &JobEvent) -> u64 {
             | job_event::Body::Killing(_)
             | job_event::Body::Ended(_)
             | job_event::Body::Notice(_)
-            | job_event::Body::Gap(_),
+            | job_event::Body::Gap(_)
+            | job_event::Body::Requeued(_),
         )
         | None => 0,
     }

@@ -9,6 +9,7 @@ mod launch;
 mod mpi;
 mod nodes;
 mod phases;
+mod submit;
 mod turns;
 
 use std::ffi::OsString;
@@ -26,7 +27,8 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch or mpi"),
+        Some("submit") => submit::bench(),
+        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch, mpi or submit"),
     }
 }
 

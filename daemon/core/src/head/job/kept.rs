@@ -12,6 +12,7 @@ use rsd_proto::v1::{
 use super::super::called::Called;
 use super::super::ends::Ends;
 use super::super::life::{Active, Held, Life, Pending, Why};
+use super::super::retry;
 use super::super::spawned::{Asked, Birth, Spawned};
 use super::super::stdin::{self, StdinFeed};
 use super::super::used::Used;
@@ -30,6 +31,7 @@ impl Job {
             nodes: active.held.slots.iter().map(|(node, _)| *node).collect(),
             slots: active.held.slots.iter().map(|(_, slots)| *slots).collect(),
             exclusive: active.held.exclusive,
+            lost: self.losses().collect(),
         };
         let state = match &self.life {
             Life::Queued(pending) => kept_job::State::Queued(KeptQueued {
@@ -54,12 +56,14 @@ impl Job {
             submitted_ms: self.submitted_ms,
             state: Some(state),
             spawned: self.spawned.as_ref().map(Spawned::kept),
+            attempts: self.attempts.clone(),
+            element: self.element,
         })
     }
 
     /// Restores a job from its record and what its log has. None: the record does not describe a job.
     pub(in super::super) fn restore(now: Now, kept: KeptJob, logs: &Logs) -> Option<Job> {
-        let KeptJob { job: id, owner, namespace, grace_ms, submitted_ms, state, spawned } = kept;
+        let KeptJob { job: id, owner, namespace, grace_ms, submitted_ms, state, spawned, attempts, .. } = kept;
         let began = Now { unix_ms: submitted_ms, ..now };
         let spawned = spawned.map(Spawned::restore);
         let mut job = match state? {
@@ -84,8 +88,8 @@ impl Job {
                 job
             }
         };
-        job.spawned = spawned;
-        job.recall(now, logs.get(&id));
+        (job.spawned, job.attempts) = (spawned, attempts);
+        job.recall(now, logs.get(&job.number()));
         Some(job)
     }
 
@@ -113,12 +117,14 @@ impl Job {
         (job.app_sizes, job.universe_size) = (body.app_sizes, body.universe_size);
         (job.bindings, job.binding_runs, job.node_names) = (body.bindings, body.binding_runs, body.node_names);
         job.stdin = StdinFeed::restored(readers);
-        let root = spawned.map(|spawned| logs.get(&spawned.root).map(|log| &log.output));
+        let root = spawned.map(|spawned| logs.get(&retry::number(spawned.root)).map(|log| &log.output));
+        let of_own = if retry::attempt(id) == 0 { 0 } else { id };
         let logged: BTreeMap<NodeId, [u64; 2]> = map
             .nodes()
             .iter()
             .map(|node| {
-                let own = logs.get(&id).and_then(|log| log.output.get(&(0, *node))).copied().unwrap_or(0);
+                let log = logs.get(&retry::number(id));
+                let own = log.and_then(|log| log.output.get(&(of_own, *node))).copied().unwrap_or(0);
                 let of_root =
                     root.map_or(own, |output| output.and_then(|output| output.get(&(id, *node))).copied().unwrap_or(0));
                 (*node, [own, of_root])
@@ -127,12 +133,16 @@ impl Job {
         let output = logged.iter().map(|(node, [own, root])| (*node, Inbox::at(*own.min(root)))).collect();
         let held = Held { slots: kept.nodes.into_iter().zip(kept.slots).collect(), exclusive: kept.exclusive };
         job.map = map;
+        for lost in kept.lost {
+            job.lost.extend(lost.nodes.iter().map(|node| (*node, lost.why.clone())));
+        }
         Some((job, Box::new(Active { launch, output, logged, members: Vec::new(), held }), until))
     }
 
     /// Takes in what the job's log says has happened, so that it is not logged again.
     pub(in super::super) fn recall(&mut self, now: Now, logged: Option<&Logged>) {
-        for event in logged.iter().flat_map(|log| &log.events) {
+        let attempt = retry::attempt(self.id);
+        for event in logged.iter().flat_map(|log| retry::events_of(&log.events, attempt)) {
             let ago_us = i128::from(now.unix_ms.saturating_sub(event.at_ms)) * 1000;
             match &event.body {
                 Some(job_event::Body::RankExit(exit)) => {
@@ -146,6 +156,7 @@ impl Job {
                     | job_event::Body::Placed(_)
                     | job_event::Body::Output(_)
                     | job_event::Body::Gap(_)
+                    | job_event::Body::Requeued(_)
                     | job_event::Body::Ended(_),
                 )
                 | None => {}
@@ -177,6 +188,8 @@ impl Job {
         job.end_is_kept = true;
         job.token = info.token.clone();
         job.called = Called { name: info.name.clone(), labels: info.labels.clone(), submitter: info.submitter.clone() };
+        (job.retries, job.attempts) = (info.retries, info.attempts.clone());
+        (job.priority, job.element, job.needs) = (info.priority, info.element, info.after.clone());
         job.used = Used::restore(&info);
         job.ended_ms = info.ended_ms;
         job.past = Some(Box::new(info));
@@ -185,10 +198,11 @@ impl Job {
 
     /// Returns the events that a log must have and this one has not.
     pub(in super::super) fn missing_events(&self, logged: Option<&Logged>) -> Vec<job_event::Body> {
-        let events = || logged.iter().flat_map(|log| &log.events).filter_map(|event| event.body.as_ref());
-        let has = |is: fn(&job_event::Body) -> bool| events().any(is);
+        let attempt = retry::attempt(self.id);
+        let events = || logged.iter().flat_map(|log| retry::events_of(&log.events, attempt));
+        let has = |is: fn(&job_event::Body) -> bool| events().filter_map(|event| event.body.as_ref()).any(is);
         let mut missing = Vec::new();
-        if !has(|body| matches!(body, job_event::Body::Submitted(_))) {
+        if attempt == 0 && !has(|body| matches!(body, job_event::Body::Submitted(_))) {
             missing.push(self.submitted());
         }
         let placed = matches!(self.life, Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. });
@@ -197,6 +211,7 @@ impl Job {
             missing.push(job_event::Body::Placed(job_event::Placed { map, node_names }));
         }
         if let Life::Queued(pending) = &self.life
+            && attempt == 0
             && !has(|body| matches!(body, job_event::Body::Queued(_)))
         {
             missing.push(job_event::Body::Queued(job_event::Queued { reason: pending.reason.clone() }));

@@ -256,6 +256,8 @@ impl World {
             let kept = core.kept();
             // The log of a job may have its end already, and the journal not yet.
             let kept = kept.iter().filter(|kept| !job_of(kept).is_some_and(|job| ended.contains(&job)));
+            // So may what follows from it for arrays and for jobs that wait.
+            let kept = kept.filter(|kept| ended.is_empty() || !follows_from_ends(kept));
             kept.cloned().map(without_reason).map(|kept| format!("{kept:?}")).collect()
         };
         let (here, there) = (described(&daemon.core), described(&next));
@@ -293,21 +295,34 @@ fn logged(job: JobId, log: &[JobEvent]) -> Logged {
 }
 
 fn has_ended(event: &JobEvent) -> bool {
-    matches!(event.body, Some(job_event::Body::Ended(_)))
+    matches!(event.body, Some(job_event::Body::Ended(_) | job_event::Body::Requeued(_)))
 }
 
 /// Returns the job that a record is about.
 fn job_of(kept: &wire::Kept) -> Option<JobId> {
     match kept.what.as_ref()? {
-        What::Job(job) => Some(job.job),
+        // Without the number of the attempt.
+        What::Job(job) => Some(job.job & ((1 << 42) - 1)),
         What::Ended(info) => Some(info.job),
         What::Epoch(epoch) => epoch.launch.as_ref().map(|launch| launch.job),
-        What::Kill(kill) => Some(kill.job),
+        What::Kill(kill) => Some(kill.job & ((1 << 42) - 1)),
         What::Name(name) => Some(name.job),
         What::Value(value) => Some(value.job),
         What::Answer(answer) => Some(answer.job),
         What::Data(data) => Some(data.job),
         _ => None,
+    }
+}
+
+/// Returns whether a record changes when other jobs end.
+fn follows_from_ends(kept: &wire::Kept) -> bool {
+    match &kept.what {
+        Some(What::Array(_)) => true,
+        Some(What::Job(wire::KeptJob { state: Some(State::Queued(queued)), .. })) => {
+            queued.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || !spec.array.is_empty() || spec.hold)
+        }
+        Some(What::Ended(info)) => info.array.is_some() || !info.after.is_empty(),
+        _ => false,
     }
 }
 
