@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::args::{self, put, put_text, text};
 use super::attr::{self, Object};
-use super::completion::add;
+use super::completion::{add, is_over};
 use crate::abi::constants::{
     MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
@@ -407,7 +407,12 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     if waits {
         let Communicator { context, .. } = *guard.comms.get(comm)?;
         let receives = |state: &State| [context, context + 1].iter().any(|it| state.engine.has_receives(*it));
-        guard.wait(|state| (!receives(state)).then_some(()));
+        // Sends and collectives too, except those whose request was freed.
+        let is_pending = |state: &State| {
+            let mut own = state.requests.iter().filter(|(_, request)| request.comm() == Some(comm));
+            own.any(|(handle, _)| !is_over(state, handle))
+        };
+        guard.wait(|state| (!receives(state) && !is_pending(state)).then_some(()));
     }
     let foreign = if waits { guard.gather(comm)? } else { Vec::new() };
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(grid.rank([i64::from(i32::MIN), 0]), Some(i64::from(i32::MIN).rem_euclid(3) as u32 * 4));
         assert_eq!((grid.step(0, 0, -1), grid.step(0, 1, -1), grid.step(3, 0, 4)), (Some(8), None, Some(7)));
         assert_eq!(cart(&[]).rank([]), Some(0));
-        assert_eq!(cart(&[]).coords(0), []);
+        assert!(cart(&[]).coords(0).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::time::Duration;
 
-use super::{Phase, Runtime};
+use super::{Phase, Runtime, forks};
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
@@ -41,6 +41,9 @@ pub fn unsupported(name: &'static str) -> MpiResult {
 /// A function was called before `MPI_Init` or after `MPI_Finalize`.
 #[cold]
 pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
+    if forks::is_child() {
+        end_child(name);
+    }
     let text = match runtime.phase() {
         Phase::Before => "MPI is not initialized: call MPI_Init or MPI_Session_init first",
         Phase::Running | Phase::After => "MPI has been finalized, and no session is open",
@@ -125,6 +128,9 @@ const SECOND_DEATH: Duration = Duration::from_millis(500);
 /// Ends the job: prints the error, tells the process manager, and exits. A secondary error waits, so that it is not
 /// reported before the cause.
 pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> ! {
+    if forks::is_child() {
+        end_child(text);
+    }
     let (rank, pmi) = {
         let mut state = runtime.visit();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
@@ -145,6 +151,13 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
         let _ = pmi.abort(code, text);
     }
     leave(code)
+}
+
+/// Ends a forked child alone. Its copy of the state may be locked by a thread that it does not have.
+#[cold]
+fn end_child(what: &str) -> ! {
+    let _ = std::io::stderr().write_all(format!("MPI error: {what}: {}\n", forks::TEXT).as_bytes());
+    leave(MPI_ERR_OTHER)
 }
 
 /// Waits briefly until stderr has been read, if it is a pipe: Hydra stops reading after an abort request.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Guard, Phase, Runtime, State, spawn, start};
+use super::{Guard, Phase, Runtime, State, forks, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -91,6 +91,7 @@ fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
 fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
     let is_first = state.world.is_none();
     if is_first {
+        forks::watch();
         start::open(state)?;
         runtime.open.store(true, Ordering::Release);
     }

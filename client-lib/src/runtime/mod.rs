@@ -13,6 +13,7 @@ mod disconnect;
 mod errors;
 mod farewells;
 mod foreign;
+mod forks;
 mod join;
 mod life;
 mod lock;

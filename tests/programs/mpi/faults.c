@@ -2,7 +2,10 @@
  * functions that any thread may call at any thread level (MPI 5.0 §6.2, §9.3, §11.6). */
 #include "check.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MOST = 64, BIG = 100000 };
 
@@ -189,8 +192,62 @@ static void visitors(void) {
     CHECK(missed == 0);
 }
 
+/* A forked child is told that MPI is over; if it calls MPI nevertheless, it alone ends. */
+static void forks(void) {
+    if (on_mpich())
+        return;
+    for (int calls = 0; calls < 2; calls++) {
+        int status = -1, over = 0;
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            int devnull = open("/dev/null", O_WRONLY);
+            dup2(devnull, 2);
+            MPI_Finalized(&over);
+            if (!over)
+                _exit(7);
+            if (calls)
+                MPI_Comm_rank(MPI_COMM_WORLD, &over);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == (calls ? MPI_ERR_OTHER : 0));
+        CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
+    }
+}
+
+/* The error field of a status is set only where the call returns MPI_ERR_IN_STATUS. */
+static void error_fields(void) {
+    MPI_Request requests[3];
+    MPI_Status statuses[3];
+    int got[3], sent[2] = {1, 2};
+    for (int bad = 0; bad < 2; bad++) {
+        for (int i = 0; i < 3; i++) {
+            statuses[i].MPI_ERROR = 4711;
+            MPI_Irecv(&got[i], 1, MPI_INT, rank, 80 + i, comm, &requests[i]);
+        }
+        for (int i = 0; i < 3; i++)
+            MPI_Send(sent, i == 1 && bad ? 2 : 1, MPI_INT, rank, 80 + i, comm);
+        int code = MPI_Waitall(3, requests, statuses);
+        if (bad)
+            FAILS(code, MPI_ERR_IN_STATUS);
+        for (int i = 0; i < 3; i++)
+            CHECK(class_of(statuses[i].MPI_ERROR) == (i == 1 ? MPI_ERR_TRUNCATE : MPI_SUCCESS) || !bad);
+        for (int i = 0; i < 3 && !bad && !on_mpich(); i++)
+            CHECK(statuses[i].MPI_ERROR == 4711);
+    }
+}
+
+/* The tools interface has codes of its own, and calls no handler. */
+static void tools(void) {
+    int number;
+    if (!on_mpich())
+        CHECK(MPI_T_cvar_get_num(&number) == MPI_T_ERR_NOT_SUPPORTED);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
+    tools();
     one = room(sizeof(int) * (size_t)size * BIG);
     two = room(sizeof(int) * (size_t)size * BIG);
     memset(one, 0, sizeof(int) * (size_t)size * BIG);
@@ -205,6 +262,8 @@ int main(int argc, char **argv) {
         disjoint_types();
     }
     get_status();
+    error_fields();
+    forks();
     handlers();
     visitors();
     MPI_Comm_free(&comm);
