@@ -122,8 +122,8 @@ impl Cart {
     /// Which process gets which place, so that fewer neighbours are on different nodes: `order[place]` is an index into `nodes`, which
     /// has the node of each process. `None` if no order is better than the given one. All processes get the same answer.
     ///
-    /// Each node gets a block of the grid. That is tried if all nodes have as many processes, for the block shape with the smallest
-    /// surface that divides the grid. Cost: a few operations for each place and dimension.
+    /// Each node gets a block of the grid. That is tried if all nodes have as many processes, for the shape of block that divides
+    /// the grid and cuts the fewest edges. Cost: a few operations for each place and dimension.
     pub fn order(&self, nodes: &[u32]) -> Option<Vec<u32>> {
         let nodes = nodes.get(..self.size() as usize)?;
         let mut members: Vec<(u32, Vec<u32>)> = Vec::new();
@@ -157,10 +157,13 @@ impl Cart {
         fn search(cart: &Cart, places: u32, block: &mut Vec<u32>, best: &mut Option<(u64, Vec<u32>)>) {
             let Some((len, _)) = cart.dims.get(block.len()) else {
                 if places == 1 {
-                    // An edge is cut for each place of each face between two blocks.
-                    let all: u64 = block.iter().map(|len| u64::from(*len)).product();
-                    let faces = cart.dims.iter().zip(&*block).filter(|((len, _), block)| len.unsigned_abs() > **block);
-                    let cut = faces.map(|(_, block)| all / u64::from(*block)).sum();
+                    // Between two blocks, an edge is cut for each place of the grid's cross-section.
+                    let cut = cart.dims.iter().zip(&*block).map(|((len, periodic), block)| {
+                        let blocks = len.unsigned_abs() / block;
+                        let borders = if *periodic && blocks > 1 { blocks } else { blocks - 1 };
+                        u64::from(borders) * u64::from(cart.size() / len.unsigned_abs())
+                    });
+                    let cut = cut.sum();
                     if best.as_ref().is_none_or(|(least, _)| cut < *least) {
                         *best = Some((cut, block.clone()));
                     }
