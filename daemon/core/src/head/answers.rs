@@ -26,6 +26,10 @@ impl Head {
                 let answer = self.on_token_call(now, caller, call, out);
                 out.answer(req, answer);
             }
+            Call::Standby(call) => {
+                let answer = self.on_standby_call(caller, call, out).unwrap_or_else(Answer::Refused);
+                out.answer(req, answer);
+            }
             Call::Kv(call) => self.on_kv_call(now, req, caller, call, out),
             Call::Submit { spec, random, user } => {
                 if let Err(refused) = self.submit(now, req, (caller, user), *spec, random, out) {
