@@ -199,6 +199,23 @@ fn waiting_for_a_process_that_has_finalized_is_an_error() {
 }
 
 #[test]
+fn waiting_for_a_process_that_has_finalized_in_silence_is_an_error() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 3, args: Vec::new() });
+        for mode in ["stay", "exit"] {
+            let line = ["run", "-n", "3", "--map-by", "node", &ours("silent"), mode];
+            assert_eq!(dvm.rsctl(line).ok(), "silent ok on 3\n", "{nodes} nodes, {mode}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_a_call_cannot_get_is_an_error() {
+    let dvm = Dvm::start(1);
+    assert_eq!(dvm.rsctl(["run", "-n", "2", &ours("exhausted")]).ok(), "exhausted ok on 2\n");
+}
+
+#[test]
 fn a_rank_that_waits_costs_no_cpu() {
     let dvm = Dvm::start(2);
     for n in ["2", "4"] {

@@ -2,9 +2,11 @@
 //!
 //! A code says no more than its class. The error's message stays with the thread until its next error, for `MPI_Error_string`.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use super::{Phase, Runtime, forks};
@@ -36,6 +38,19 @@ pub enum Scope {
 #[cold]
 pub fn unsupported(name: &'static str) -> MpiResult {
     Err(MpiError::unsupported(format!("{name} is not supported by this library yet")))
+}
+
+/// Runs the body of a call. A panic is a fault of this library, and becomes an error of class `MPI_ERR_INTERN`: it must not unwind into C.
+#[inline(always)]
+pub(super) fn caught(body: impl FnOnce() -> MpiResult) -> MpiResult {
+    std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(fault(&*panic)))
+}
+
+#[cold]
+fn fault(panic: &(dyn Any + Send)) -> MpiError {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    MpiError::intern(format!("a fault of this library, please report it: {text}"))
 }
 
 /// A function was called before `MPI_Init` or after `MPI_Finalize`.
@@ -180,4 +195,18 @@ fn let_be_read() {
 fn leave(code: c_int) -> ! {
     // SAFETY: ends the process; never returns.
     unsafe { libc::_exit(if code & 0xff == 0 { 1 } else { code & 0xff }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::constants::MPI_ERR_INTERN;
+
+    #[test]
+    fn a_panic_becomes_an_error_that_says_what_it_was() {
+        let error = caught(|| panic!("index {} of {}", 7, 4)).unwrap_err();
+        assert_eq!(error.class, MPI_ERR_INTERN);
+        assert!(error.text.ends_with(": index 7 of 4"), "{error}");
+        assert_eq!(caught(|| Ok(())), Ok(()));
+    }
 }
