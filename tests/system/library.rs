@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "p2p",
     "requests",
     "datatypes",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 18] = [
     "errors",
     "faults",
     "topologies",
+    "windows",
     "collectives",
     "threads",
     "startup",
@@ -233,7 +234,7 @@ fn programs_pass_under_the_sanitizers_of_the_compiler() {
     const FLAGS: [&str; 4] =
         ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     let dvm = Dvm::start(1);
-    for name in ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives"] {
+    for name in ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives", "windows"] {
         let program = Mpi::Ours.program_with(&format!("mpi/{name}.c"), &FLAGS);
         let line = ["run", "-n", "3", "-x", "ASAN_OPTIONS=detect_leaks=0", &program, "few"];
         assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on 3\n"));

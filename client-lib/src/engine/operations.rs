@@ -226,6 +226,11 @@ impl<T: Transport> Engine<T> {
         }
     }
 
+    /// Whether a request is in progress: not complete, and not yet taken.
+    pub fn is_pending(&self, id: RequestId) -> bool {
+        self.core.requests.get(id.0).is_some_and(|request| !matches!(request.state, RequestState::Finished(_)))
+    }
+
     /// Cancels a request; returns whether it was cancelled, and thereby complete: only a receive without a matching
     /// message can be.
     pub fn cancel(&mut self, id: RequestId) -> bool {

@@ -99,7 +99,8 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
                 let of = [Of::Session, Of::Comm].into_iter().find_map(|of| state.errhandlers.find(handle, of).ok());
                 of.map(|found| (found, if name == "MPI_Session_init" { MPI_SESSION_NULL } else { MPI_COMM_NULL }))
             }
-            Scope::World | Scope::Win(_) => None,
+            Scope::Win(win) => state.windows.get(win).ok().map(|found| (found.errhandler, win.0)),
+            Scope::World => None,
         };
         found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
             // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
