@@ -6,12 +6,13 @@ mod fixes;
 
 use std::fmt;
 
+use rsd_proto::resources::MEMORY;
 use thiserror::Error;
 
 use super::hosts::{Limit, Meaning, Names, Scarce, Seat};
 use super::policy::{Compat, Directive, MapBy};
 use super::topology::{Kind, word};
-use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, try_place};
+use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, Stock, try_place};
 use crate::NodeId;
 use crate::place::cpuset::CpuSet;
 use fixes::Case;
@@ -92,6 +93,18 @@ pub enum Refusal {
     /// The requested binding is not possible.
     #[error("{0}")]
     Binding(Box<Shortage>),
+    /// The DVM has less of a resource that is free, or at all.
+    #[error("{}", few_in_dvm(name, *asked, *free, *total))]
+    FewInDvm {
+        /// The resource.
+        name: String,
+        /// How much the job requests.
+        asked: u64,
+        /// How much is free.
+        free: u64,
+        /// How much there is.
+        total: u64,
+    },
     /// No node is available.
     #[error("no node to place ranks on; see: rsctl nodes")]
     NoNodes,
@@ -111,6 +124,7 @@ impl Refusal {
     pub fn fits_when_idle(&self) -> bool {
         match self {
             Refusal::FewIdle { fits_when_idle, .. } => *fits_when_idle,
+            Refusal::FewInDvm { asked, total, .. } => asked <= total,
             refusal => refusal.shortage().is_some_and(|shortage| shortage.fits_when_idle),
         }
     }
@@ -126,6 +140,7 @@ impl Refusal {
             | Refusal::FewLabelled { .. }
             | Refusal::NoSuchPlace { .. }
             | Refusal::FewIdle { .. }
+            | Refusal::FewInDvm { .. }
             | Refusal::NoNodes
             | Refusal::ZeroRanks
             | Refusal::Policy(_)
@@ -174,6 +189,8 @@ pub enum Lack {
         /// For each rank.
         each: u32,
     },
+    /// Something that nodes have a stock of: how much for each rank, as text.
+    Stock(String),
     /// Room for the ranks on each object of `ppr:N:object`.
     PerObject(String),
     /// The requested binding; the text says why it is not possible.
@@ -263,6 +280,16 @@ fn few_labelled(host: &str, named_in: &str, labelled: &[String]) -> String {
     }
 }
 
+fn few_in_dvm(name: &str, asked: u64, free: u64, total: u64) -> String {
+    match asked <= total {
+        true => format!("{name}:{asked} requested, {free} of {total} free in the DVM"),
+        false => format!(
+            "{name}:{asked} requested, the DVM has {total}; request at most {name}:{total}, or declare more in the head's setting \
+             jobs.resources"
+        ),
+    }
+}
+
 fn few_idle(host: &str, named_in: &str, idle: usize, nodes: usize, fits_when_idle: bool) -> String {
     let advice = match (fits_when_idle, idle) {
         (true, _) => String::new(),
@@ -292,7 +319,7 @@ fn short(
             let whole_ranks: u64 = seats[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
             whole_ranks + seats.get(whole).map_or(0, |seat| u64::from(most(seat)))
         }
-        Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Binding(_) => {
+        Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::Binding(_) => {
             seats.iter().map(|seat| u64::from(most(seat))).sum()
         }
     };
@@ -304,7 +331,7 @@ fn short(
         program: (request.apps.len() > 1).then_some(app + 1),
         asked,
         free,
-        rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots)).collect(),
+        rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots, &request.needs)).collect(),
         more_nodes: seats.len() - shown,
         fixes: if fits_when_idle { Vec::new() } else { case.fixes(&lack) },
         lack,
@@ -323,6 +350,9 @@ fn lack(request: &Request, asked: Option<u32>, oversubscribed: bool, seats: &[Se
     match seats.iter().find_map(|seat| seat.limit).filter(|_| enough_slots) {
         Some(Limit { of: Scarce::Cpus(kind), each, .. }) => Lack::Cpus { each, kind },
         Some(Limit { of: Scarce::Gpus, each, .. }) => Lack::Gpus { each },
+        Some(Limit { of: Scarce::Need(at), .. }) => {
+            Lack::Stock(request.needs.get(at).map_or_else(String::new, |(name, each)| amount(name, *each)))
+        }
         None if oversubscribed => Lack::MaxSlots,
         None => Lack::Slots,
     }
@@ -356,12 +386,17 @@ fn asked_binding(request: &Request) -> String {
 }
 
 fn idle(nodes: &[NodeOffer]) -> Vec<NodeOffer> {
-    let idle =
-        |node: &NodeOffer| NodeOffer { in_use: 0, taken: CpuSet::EMPTY, gpus_taken: CpuSet::EMPTY, ..node.clone() };
+    let idle = |node: &NodeOffer| NodeOffer {
+        in_use: 0,
+        taken: CpuSet::EMPTY,
+        gpus_taken: CpuSet::EMPTY,
+        stocks: node.stocks.iter().map(|stock| Stock { held: 0, ..stock.clone() }).collect(),
+        ..node.clone()
+    };
     nodes.iter().map(idle).collect()
 }
 
-fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
+fn row(node: &NodeOffer, seat: &Seat, max_slots: bool, needs: &[(String, u64)]) -> Row {
     let source = |source: &str| match seat.more_entries {
         0 => source.to_owned(),
         more => format!("{source} and {more} more"),
@@ -375,10 +410,22 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         (Some(by), Some(cap)) => format!("{} ({})", count(cap, "slot"), source(by)),
         (Some(_), None) | (None, _) => format!("{} ({})", count(node.slots, "slot"), node.slots_reason),
     };
-    if let Some(Limit { of, free, at_all, .. }) = seat.limit {
+    if let Some(Limit { of: Scarce::Need(at), .. }) = seat.limit
+        && let Some((name, _)) = needs.get(at)
+    {
+        match node.stocks.iter().find(|stock| stock.name == *name) {
+            Some(Stock { total, held, .. }) => {
+                let others =
+                    if *held > 0 { format!(" ({} held by other jobs)", amount(name, *held)) } else { String::new() };
+                offers.push_str(&format!(", {} free{others}", amount(name, total.saturating_sub(*held))));
+            }
+            None => offers.push_str(&format!(", no {name}")),
+        }
+    } else if let Some(Limit { of, free, at_all, .. }) = seat.limit {
         let what = match of {
             Scarce::Cpus(kind) => count(free, word(kind)),
             Scarce::Gpus => count(free, "GPU"),
+            Scarce::Need(_) => count(free, "rank"),
         };
         let others = match at_all.saturating_sub(free) {
             0 => String::new(),
@@ -397,6 +444,25 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         taken.push_str(&format!(", {} for this job's other programs", seat.placed));
     }
     Row { name: node.name.clone(), offers, taken }
+}
+
+/// Returns an amount of a stock: `licence:2`, `1.5 GiB of memory`.
+pub(super) fn amount(name: &str, amount: u64) -> String {
+    match name {
+        MEMORY => format!("{} of memory", bytes(amount)),
+        name => format!("{name}:{amount}"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
 fn count(number: u32, what: &str) -> String {
@@ -426,6 +492,7 @@ impl Shortage {
             Lack::Slots | Lack::MaxSlots | Lack::Binding(_) => {}
             Lack::Cpus { each, kind } => write!(f, " with {} each", count(*each, word(*kind)))?,
             Lack::Gpus { each } => write!(f, " with {} each", count(*each, "GPU"))?,
+            Lack::Stock(each) => write!(f, " with {each} each")?,
             Lack::PerObject(ppr) => write!(f, " by {ppr}")?,
         }
         if let Some(program) = self.program {
@@ -435,7 +502,7 @@ impl Shortage {
         match self.lack {
             Lack::MaxSlots => write!(f, ", max_slots allows {free}")?,
             Lack::Slots => write!(f, ", {} free", count(free, "slot"))?,
-            Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::PerObject(_) | Lack::Binding(_) => {
+            Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::PerObject(_) | Lack::Binding(_) => {
                 write!(f, ", room for {free}")?
             }
         }

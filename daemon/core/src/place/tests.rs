@@ -24,6 +24,7 @@ fn node(id: NodeId, slots: u32) -> NodeOffer {
         gpus: Arc::new([]),
         gpus_taken: CpuSet::EMPTY,
         aliases: Arc::default(),
+        stocks: Vec::new(),
         labels: Arc::default(),
     }
 }
@@ -54,7 +55,7 @@ fn request(n: Option<u32>, hosts: Vec<Host>, flags: &str) -> Request {
 fn job(apps: Vec<App>, by_node: bool, oversubscribe: bool) -> Request {
     let mut policy = Policy::default();
     policy.map_by.directive = Some(if by_node { Directive::Node } else { Directive::Slot });
-    Request { apps, policy, oversubscribe, rankfile: Vec::new() }
+    Request { apps, policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }
 }
 
 fn ranks(placement: &Placement) -> String {
