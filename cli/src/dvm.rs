@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use rsd_config::find::{self, FindError, Wish};
 use rsd_proto::services::dvm_client::DvmClient;
+use rsd_proto::services::heads_client::HeadsClient;
 use rsd_proto::services::observe_client::ObserveClient;
 use rsd_proto::transport::{self, DialError, Stamped, Target};
 use rsd_proto::v1::{JobInfo, JobSelector};
@@ -28,6 +29,9 @@ pub(crate) type Client = DvmClient<Stamped>;
 
 /// The same, to watch a DVM.
 pub(crate) type Observer = ObserveClient<Stamped>;
+
+/// The same, for the head and its standbys.
+pub(crate) type Heads = HeadsClient<Stamped>;
 
 /// How long a daemon may seem to run after it was killed.
 const DYING: Duration = Duration::from_millis(500);
@@ -101,6 +105,11 @@ impl Dvm {
     /// Returns a client that watches the DVM.
     pub(crate) async fn observer(&self) -> Result<Observer, Failure> {
         self.channel().await.map(transport::observe_client)
+    }
+
+    /// Returns a client for the head and its standbys.
+    pub(crate) async fn heads(&self) -> Result<Heads, Failure> {
+        self.channel().await.map(transport::heads_client)
     }
 
     async fn channel(&self) -> Result<Channel, Failure> {

@@ -7,6 +7,7 @@ mod dvm;
 mod events;
 mod exit;
 mod group;
+mod head;
 mod help;
 mod input;
 mod interrupts;
@@ -123,6 +124,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Hold { .. }
         | Command::Priority { .. }
         | Command::Node(_)
+        | Command::Head(_)
         | Command::Waits { .. }
         | Command::Events { .. }
         | Command::Metrics
@@ -216,6 +218,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
+        Command::Head(command) => head::perform(dvm.heads().await?, command, json).await,
         Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,
         Command::Name(NameCommand::Ls) => names::ls(dvm.client().await?, json).await,
         Command::Login { address, token, token_file } => {

@@ -7,6 +7,7 @@
 
 mod cli;
 pub(crate) mod group;
+mod head;
 pub(crate) mod jobs;
 pub(crate) mod kv;
 pub(crate) mod launch;
@@ -25,6 +26,7 @@ pub(crate) mod watching;
 mod words;
 
 pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell};
+pub(crate) use head::HeadCommand;
 pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
 pub(crate) use node::NodeCommand;
 pub(crate) use ps::Ps;

@@ -30,6 +30,7 @@ macro_rules! topics {
 topics! {
     "getting-started": "run a first job, keep a daemon, follow jobs",
     "several-machines": "daemons on several machines, tokens, logins, services",
+    "standbys": "another machine becomes the head",
     "ssh": "start daemons on other machines with rsctl up",
     "several-users": "one DVM for all users of a cluster",
     "placement": "which node and cpus each rank gets, and why",

@@ -77,6 +77,11 @@ settings! {
         /// The timeout of one attempt to connect.
         dial_deadline: Duration,
     }
+    /// Daemons that stand by for the head.
+    standby: Standby {
+        /// How long the head waits for a standby that confirms nothing.
+        patience: Duration,
+    }
     /// Addresses and ports of the node.
     network: Network {
         /// The addresses to advertise, best first; empty: those of the interfaces.

@@ -1,13 +1,16 @@
 //! The queue into the daemon's [loop](crate::shell): the type of its events, and its sending end.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
+use rsd_core::{JobId, NodeId};
 use rsd_proto::join;
-use rsd_proto::v1::{GroupJoin, Hello, Up};
+use rsd_proto::v1::{FollowDown, GroupJoin, HeadEpoch, Hello, Up};
 use tokio::sync::{mpsc, oneshot, watch};
+use tonic::Status;
 
 use crate::downs::Downs;
 
@@ -46,6 +49,28 @@ pub(crate) enum Event {
     DirectoryCreated,
     /// Exit at once; steps keep running.
     Terminate,
+    /// A standby of this head has connected: it has these logs. `id` gets the number of its connection.
+    Follow {
+        node: NodeId,
+        to: mpsc::UnboundedSender<Result<FollowDown, Status>>,
+        logs: HashMap<JobId, u64>,
+        id: oneshot::Sender<u64>,
+    },
+    /// Standbys have confirmed what waited for them.
+    Copied,
+    /// A standby is to become the head: decide nothing more. Without `force`, that is refused while jobs run here.
+    Freeze {
+        force: bool,
+        frozen: oneshot::Sender<Result<(), String>>,
+    },
+    /// It does not become the head after all.
+    Thaw,
+    /// The standby has everything: exit.
+    HandedOver {
+        node: NodeId,
+    },
+    /// There is a later head: exit.
+    StepDown(HeadEpoch),
 }
 
 /// The sending end of the queue.

@@ -7,7 +7,7 @@
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
 //! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue, and [`downs`] those of the links' messages.
 //! - [`serve`]: connections from clients, members, child daemons and steps. [`uplink`]: the connection to the parent.
-//! - [`secure`]: certificates and join tokens.
+//! - [`secure`]: certificates and join tokens. [`standby`]: copies of what the head keeps, and other machines that become the head.
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
 //!   [`spawn`], [`reap`]: its ranks.
 //! - [`inventory`]: the node's resources and load. [`disk`]: the files of a daemon.
@@ -38,6 +38,7 @@ mod serve;
 mod settings;
 mod shell;
 mod spawn;
+mod standby;
 mod start;
 mod step_process;
 mod steps;
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         | Command::Topology => false,
     };
     let done = match options.command {
-        Command::Start(options) => start::start(options),
+        Command::Start(options) => start::start(*options),
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
         Command::Token(command) => token::token(command),

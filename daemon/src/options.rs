@@ -71,7 +71,7 @@ pub(crate) enum Command {
   rsd start --join node0:7817 --token-file t    one more machine, with a token in the file t
   rsd start --name node0 --listen 127.0.0.1:0   a head that other daemons of this machine can join
   rsd start --name node1 --join 127.0.0.1:7817  one more node on the same machine, which needs no token")]
-    Start(StartOptions),
+    Start(Box<StartOptions>),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
     /// Print a daemon's role, slots and jobs
@@ -255,6 +255,10 @@ pub(crate) struct StartOptions {
     /// prefer --token-file
     #[arg(long, value_name = "TOKEN", requires = "join")]
     pub(crate) token: Option<String>,
+    /// Stand by for the head: hold a copy of what it keeps, and become the head on request when its machine is lost. As the head, this machine
+    /// listens at this address [default: 0.0.0.0:7817]. The head must allow it: rsctl head allow NODE
+    #[arg(long, value_name = "HOST:PORT", requires = "join", num_args = 0..=1, default_missing_value = "0.0.0.0:7817")]
+    pub(crate) standby: Option<String>,
     /// File with the token for --join; - is standard input
     #[arg(long, value_name = "FILE", requires = "join", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,

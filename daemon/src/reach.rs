@@ -11,7 +11,7 @@ use rsd_config::settings::Network;
 use rsd_core::addresses::{Wishes, advertised, host_port};
 use rsd_proto::transport::exit;
 use rsd_proto::v1::NodeAddress;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -102,6 +102,18 @@ fn resolved(listen: &str) -> anyhow::Result<SocketAddr> {
         Ok(None) => Err(invalid_listen(listen, "the name has no address").into()),
         Err(error) => Err(invalid_listen(listen, &error.to_string()).into()),
     }
+}
+
+/// Keeps a port free for later, at which nothing listens until then. Returns the address too, with the port that it has.
+pub(crate) fn reserve(listen: &str) -> anyhow::Result<(String, TcpSocket)> {
+    let at = resolved(listen)?;
+    let reserve = || -> std::io::Result<(String, TcpSocket)> {
+        let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(at)?;
+        Ok((socket.local_addr()?.to_string(), socket))
+    };
+    Ok(reserve().map_err(|error| Failed::new(exit::SYSTEM, format!("--standby {listen}: {error}")))?)
 }
 
 /// Refuses an address that cannot be parsed or resolved.

@@ -1,16 +1,16 @@
 //! The loop around [`rsd_core::Rsd`]: it takes events from one queue, and performs the effects of each event in order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsd_core::rsd::{Answer, Effect, Input, KeptJobs, LinkId, MemberId, Refused, ReqId, jobs_of};
+use rsd_core::rsd::{Answer, Effect, Input, KeptJobs, LinkId, MemberId, Memory, Refused, ReqId, jobs_of};
 use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
 use rsd_proto::transport::parts::split;
-use rsd_proto::v1::{Kept, NodeLoad, Up};
-use tokio::sync::{mpsc, oneshot};
+use rsd_proto::v1::{HeadEpoch, Kept, NodeLoad, Up};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
@@ -20,9 +20,11 @@ use crate::disk::state_dir::{Identity, StateDir};
 use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::downs::Downs;
+use crate::failed::Failed;
 use crate::inventory::load;
 use crate::metrics::pace::Pace;
 use crate::reach::TcpPort;
+use crate::standby::copies::Copies;
 use crate::steps::Steps;
 use crate::way_up::WayUp;
 
@@ -57,6 +59,15 @@ pub(crate) struct Shell {
     /// Gets the daemon's place once, when it has its node id.
     ready: Option<oneshot::Sender<Placed>>,
     pace: Pace,
+    /// A joined daemon's uplink gets the highest epoch of a head that this daemon has heard of.
+    epochs: watch::Sender<u64>,
+    copies: Copies,
+    /// What waits until the standbys have the records up to this number.
+    held: VecDeque<(u64, Effect)>,
+    /// What has come since this head decides nothing more; None: it decides.
+    frozen: Option<Vec<Event>>,
+    /// Why this daemon ends, if that is a failure.
+    ended: Option<Failed>,
     over: bool,
 }
 
@@ -81,6 +92,7 @@ impl Shell {
         port: TcpPort,
         ready: oneshot::Sender<Placed>,
         (journal, before): (Journal, Vec<Kept>),
+        (copies, epochs): (Copies, watch::Sender<u64>),
     ) -> Shell {
         let steps = Steps::new(Arc::clone(&state_dir), door.clone());
         let mut shell = Shell {
@@ -104,6 +116,11 @@ impl Shell {
             reached: None,
             ready: Some(ready),
             pace: Pace::default(),
+            epochs,
+            copies,
+            held: VecDeque::new(),
+            frozen: None,
+            ended: None,
             over: false,
         };
         let is_head = shell.core.is_head();
@@ -118,8 +135,8 @@ impl Shell {
         shell
     }
 
-    /// Runs until the daemon is stopped.
-    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
+    /// Runs until the daemon is stopped. An error: it has ended because another daemon is the head.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) -> Result<(), Failed> {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
             let wait = wait.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
@@ -144,9 +161,20 @@ impl Shell {
             self.identity.next_job = self.next_job;
             self.write_identity();
         }
+        self.ended.map_or(Ok(()), Err)
     }
 
     fn on_event(&mut self, event: Event) {
+        if let Some(frozen) = &mut self.frozen {
+            match event {
+                Event::Thaw => {
+                    let waited = self.frozen.take().unwrap_or_default();
+                    return waited.into_iter().for_each(|event| self.on_event(event));
+                }
+                Event::Copied | Event::HandedOver { .. } | Event::StepDown(_) | Event::Terminate => {}
+                event => return frozen.push(event),
+            }
+        }
         match event {
             Event::Input(input) => {
                 match &input {
@@ -175,6 +203,33 @@ impl Shell {
             Event::DirectoryCreated => self.write_everything(),
             Event::Sync(waits) => self.journal.sync(waits),
             Event::Terminate => self.over = true,
+            Event::Follow { node, to, logs, id } => {
+                let memory = Memory { next_job: self.identity.next_job, next_node: self.identity.next_node };
+                let _ = id.send(self.copies.add(node, to, logs, &self.core.kept(), memory)); // the standby may be gone
+            }
+            Event::Copied => self.release_held(),
+            Event::Freeze { force, frozen } => {
+                let jobs = self.core.jobs_here();
+                let answer = match jobs {
+                    1.. if !force => Err(format!(
+                        "{jobs} {} ranks on the head's node, which end with it: wait for them, or use --force",
+                        if jobs == 1 { "job has" } else { "jobs have" }
+                    )),
+                    _ => Ok(()),
+                };
+                self.frozen = answer.is_ok().then(Vec::new);
+                let _ = frozen.send(answer); // the standby may be gone; then it thaws
+            }
+            Event::Thaw => {}
+            Event::HandedOver { node } => {
+                self.release_held();
+                let text = format!(
+                    "this daemon was the head, and has handed over to node {node}: start it with rsd start --join HOST:PORT to have it as \
+                     a node, with --standby as a standby"
+                );
+                (self.ended, self.over) = (Some(Failed::new(exit::RUNS_ALREADY, text)), true);
+            }
+            Event::StepDown(epoch) => self.step_down(&epoch),
         }
     }
 
@@ -182,9 +237,39 @@ impl Shell {
         let mut effects = Vec::new();
         self.core.handle(self.clock.now(), input, &mut effects);
         for effect in effects {
-            self.perform(effect);
+            self.perform_or_hold(effect);
         }
         self.door.tell_last_event(self.core.last_event());
+    }
+
+    /// Performs an effect when the standbys in step have the records from which it follows. Records themselves are written at once.
+    fn perform_or_hold(&mut self, effect: Effect) {
+        let is_record = matches!(effect, Effect::Keep(_) | Effect::Remember(_) | Effect::ForgetKept);
+        let number = self.copies.number();
+        if is_record || self.held.is_empty() && self.copies.committed() >= number {
+            self.perform(effect);
+        } else {
+            self.held.push_back((number, effect));
+        }
+    }
+
+    fn release_held(&mut self) {
+        let committed = self.copies.committed();
+        while let Some((_, effect)) = self.held.pop_front_if(|(number, _)| *number <= committed) {
+            self.perform(effect);
+        }
+    }
+
+    /// A later head has taken over.
+    fn step_down(&mut self, epoch: &HeadEpoch) {
+        if let Err(error) = self.state_dir.write_later_epoch(epoch) {
+            error!(error = format!("{error:#}"), "cannot write that a later head has taken over");
+        }
+        error!(
+            epoch = epoch.number,
+            "another daemon is the head of this DVM now: this one ends, and its steps with it"
+        );
+        (self.ended, self.over) = (Some(replaced(epoch.number)), true);
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -255,12 +340,16 @@ impl Shell {
                     self.identity.next_job = memory.next_job + JOB_NUMBERS_AHEAD;
                     self.identity.next_node = memory.next_node;
                     self.write_identity();
+                    let Identity { next_job, next_node, .. } = self.identity;
+                    self.copies.numbers(Memory { next_job, next_node });
                 }
             }
             Effect::Keep(kept) => {
                 let Shell { core, journal, .. } = self;
                 journal.append(&kept, || core.kept());
+                self.copies.append(&kept);
             }
+            Effect::StepDown(epoch) => self.step_down(&epoch),
             Effect::OpenPort => {
                 if let Some(at) = self.port.open_for_children() {
                     self.door.send(Event::Input(Input::PortOpened { listen: at.to_string() }));
@@ -278,14 +367,20 @@ impl Shell {
             }
             Effect::Ancestors(ancestors) => {
                 if let Some(way_up) = &self.way_up {
-                    way_up.learn(&ancestors.above);
+                    way_up.learn(&ancestors.above, &ancestors.standbys);
                 }
+                let epoch = ancestors.epoch.as_ref().map_or(0, |epoch| epoch.number);
+                self.epochs.send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
                 if let Err(error) = self.state_dir.write_ancestors(&ancestors) {
                     warn!(error = format!("{error:#}"), "cannot write which daemons are above this one");
                 }
             }
             // Only what a stopped DVM leaves: the jobs that have ended.
-            Effect::ForgetKept => drop(self.journal.rewrite(&self.core.kept())),
+            Effect::ForgetKept => {
+                let kept = self.core.kept();
+                self.journal.rewrite(&kept);
+                self.copies.replace(&kept);
+            }
             Effect::Exit => {
                 self.over = true;
                 if self.core.is_head() {
@@ -332,4 +427,13 @@ impl Shell {
             let _ = ready.send(placed); // the receiver is dropped only when the process ends
         }
     }
+}
+
+/// Why a head ends that has been replaced.
+pub(crate) fn replaced(epoch: u64) -> Failed {
+    let text = format!(
+        "this daemon was the head of its DVM, and another machine is the head now (epoch {epoch}): its nodes obey this one no more. Start \
+         it with rsd start --join HOST:PORT to have it as a node, with --standby as a standby"
+    );
+    Failed::new(exit::RUNS_ALREADY, text)
 }

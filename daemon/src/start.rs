@@ -34,6 +34,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         rsd_config::dvm_name::check(name)?;
     }
     reach::check_listen(options.listen.as_deref())?;
+    reach::check_listen(options.standby.as_deref())?;
     check_not_itself(options.listen.as_deref(), options.join.as_deref())?;
     if options.foreground {
         // Before anything is read from standard input: what was read would be lost.
@@ -173,6 +174,7 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
         ("--name", &options.name),
         ("--listen", &options.listen),
         ("--join", &options.join),
+        ("--standby", &options.standby),
         ("--metrics", &options.metrics.map(|at| at.to_string())),
         ("--slots", &options.slots.map(|slots| slots.to_string())),
         ("--log", &options.logging.log),

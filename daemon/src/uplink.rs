@@ -10,7 +10,7 @@ use rsd_core::uplink::{Action, Dial, Failure, Input};
 use rsd_proto::transport::parts::{Joiner, split};
 use rsd_proto::transport::{self, DialError, Dialer, End, Own, Target, exit_code, link_client};
 use rsd_proto::v1::{Down, Up, down, up};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
@@ -47,6 +47,7 @@ pub(crate) async fn keep(
     own: Own,
     silence: Duration,
     door: Door,
+    mut epochs: watch::Receiver<u64>,
     failed: oneshot::Sender<String>,
 ) {
     let (mut attempt, mut downs) = (None, None);
@@ -58,7 +59,8 @@ pub(crate) async fn keep(
                 (attempt, downs) = (None, opened);
                 input
             }
-            input = next_of(&mut downs) => input,
+            input = next_of(&mut downs, &own) => input,
+            Ok(()) = epochs.changed() => Input::Epoch(*epochs.borrow_and_update()),
             () = until(due) => Input::Tick,
         };
         match &input {
@@ -70,6 +72,7 @@ pub(crate) async fn keep(
                 info!(parent = redirect.parent_addrs.join(" or "), "redirected to another parent");
             }
             Input::Failed { why, .. } => warn!(parent = uplink.address(), why, "cannot reach the parent"),
+            Input::Epoch(epoch) => info!(epoch, "there is a later head"),
             Input::Welcomed(_) | Input::Down(_) | Input::Tick => {}
         }
         uplink.handle(clock.now(), input, &mut actions);
@@ -83,6 +86,10 @@ pub(crate) async fn keep(
                 Action::Abandon => {
                     attempt = None;
                     warn!(parent = uplink.address(), "the parent does not answer");
+                }
+                Action::Leave => {
+                    (attempt, downs) = (None, None);
+                    warn!(parent = uplink.address(), "left a parent that obeys an earlier head");
                 }
                 Action::Deliver(input) => door.send(Event::Input(input)),
                 Action::GiveUp(why) => {
@@ -101,10 +108,16 @@ async fn end_of(attempt: &mut Option<Attempt>) -> (Input, Option<Downs>) {
     }
 }
 
-async fn next_of(downs: &mut Option<Downs>) -> Input {
+async fn next_of(downs: &mut Option<Downs>, own: &Own) -> Input {
     match downs {
         Some(downs) => match downs.next().await {
-            Ok(Some(down)) => Input::Down(down),
+            Ok(Some(mut down)) => {
+                if let Some(down::Body::Ancestors(ancestors)) = &mut down.body {
+                    // A node that invents a later head must not separate others from this one.
+                    ancestors.epoch.take_if(|epoch| !own.proves(epoch));
+                }
+                Input::Down(down)
+            }
             Ok(None) => Input::Lost { silent: false },
             Err(status) => {
                 debug!(why = status.message(), "the link to the parent has failed");

@@ -2,9 +2,10 @@
 //!
 //! The user may have named another daemon of the DVM than the head. Once this daemon has a parent, it knows where the head is.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rsd_core::uplink::Known;
 use rsd_proto::transport::{Kept, Own, Target, dial_kept, exit, exit_code, refusal};
 use rsd_proto::v1::Ancestor;
 use tonic::transport::Channel;
@@ -22,38 +23,51 @@ pub(crate) struct WayUp {
     deadline: Duration,
     /// After how long a connection on which nothing answers is given up.
     silence: Duration,
-    head: Arc<Mutex<Vec<String>>>,
+    heads: Arc<Mutex<Heads>>,
     /// The connection that short calls share: a connection for each would cost both sides a TLS handshake, which any user could cause
     /// at any rate.
     kept: Arc<tokio::sync::Mutex<Option<Kept>>>,
 }
 
+/// Where the head is, and where its standbys will be the head.
+#[derive(Debug, Default)]
+struct Heads {
+    head: Vec<String>,
+    standbys: Vec<Vec<String>>,
+}
+
 impl WayUp {
-    pub(crate) fn new(join: String, own: Own, deadline: Duration, silence: Duration, above: &[Ancestor]) -> WayUp {
-        let way_up = WayUp { join, own, deadline, silence, head: Arc::default(), kept: Arc::default() };
-        way_up.learn(above);
+    pub(crate) fn new(join: String, own: Own, deadline: Duration, silence: Duration, known: &Known) -> WayUp {
+        let way_up = WayUp { join, own, deadline, silence, heads: Arc::default(), kept: Arc::default() };
+        way_up.learn(&known.above, &known.standbys);
         way_up
     }
 
-    /// Learns where the head is from the daemons above this one.
-    pub(crate) fn learn(&self, above: &[Ancestor]) {
+    /// Learns where the head is from the daemons above this one, and where its standbys will be.
+    pub(crate) fn learn(&self, above: &[Ancestor], standbys: &[Ancestor]) {
+        let mut heads = self.heads();
         if let Some(head) = above.iter().find(|above| above.node == HEAD) {
-            self.head.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&head.addresses);
+            heads.head.clone_from(&head.addresses);
         }
+        heads.standbys = standbys.iter().map(|standby| standby.addresses.clone()).collect();
     }
 
-    /// Returns where the head may be, each place with the node that must answer there: the head's own addresses, then the one that the
-    /// user gave.
+    fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns where the head may be, each place with the node that must answer there: the head's own addresses, those of standbys, then the
+    /// one that the user gave.
     fn places(&self) -> Vec<(Vec<String>, Option<u32>)> {
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let join = if head.contains(&self.join) { Vec::new() } else { vec![self.join.clone()] };
-        [(head, Some(HEAD)), (join, None)].into_iter().filter(|(addresses, _)| !addresses.is_empty()).collect()
+        let heads = self.heads();
+        let join = if heads.head.contains(&self.join) { Vec::new() } else { vec![self.join.clone()] };
+        let known = std::iter::once(&heads.head).chain(&heads.standbys).map(|head| (head.clone(), Some(HEAD)));
+        known.chain([(join, None)]).filter(|(addresses, _)| !addresses.is_empty()).collect()
     }
 
     /// Returns the likeliest address of the head.
     pub(crate) fn address(&self) -> String {
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        head.first().unwrap_or(&self.join).clone()
+        self.heads().head.first().unwrap_or(&self.join).clone()
     }
 
     pub(crate) fn deadline(&self) -> Duration {

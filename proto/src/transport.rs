@@ -40,8 +40,8 @@ pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
 
 use crate::services::{
-    access_client::AccessClient, dvm_client::DvmClient, link_client::LinkClient, observe_client::ObserveClient,
-    pmi_client::PmiClient,
+    access_client::AccessClient, dvm_client::DvmClient, heads_client::HeadsClient, link_client::LinkClient,
+    observe_client::ObserveClient, pmi_client::PmiClient,
 };
 use crate::{PROTOCOL, PROTOCOL_OLDEST, VERSION};
 
@@ -282,6 +282,13 @@ pub fn link_client(channel: Channel) -> LinkClient<Stamped> {
 /// Returns a client for join tokens and certificates.
 pub fn access_client(channel: Channel) -> AccessClient<Stamped> {
     AccessClient::with_interceptor(channel, Stamp)
+}
+
+/// Returns a client for requests about the head and its standbys.
+pub fn heads_client(channel: Channel) -> HeadsClient<Stamped> {
+    HeadsClient::with_interceptor(channel, Stamp)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 /// Returns a client for the gRPC `Pmi` service of a rank.

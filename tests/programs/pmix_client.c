@@ -5,6 +5,8 @@
  *   places            what the process manager says of the job and its ranks; each rank prints `rank R of N, local L of M`
  *   names             publish, look up, wait for a name that comes later, publish again, unpublish
  *   query             the namespaces and process sets
+ *   control           rank 0 signals rank 1, then all
+ *   ask OTHER         asks for the namespaces and the size of another job, and ends it
  *   groups            all ranks, and the even ones, as groups with context numbers
  *   events            rank 0 notifies the others
  *   blocked GATE      the others wait for rank 1, in a fence, for a value and for a name, until this file exists
@@ -15,6 +17,7 @@
  *   lost              rank 1 dies; the others, which outlive it only in a group, are told, and print `told of 1` */
 #include <pmix.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +235,60 @@ static void query(void) {
         named |= results[at].value.type == PMIX_STRING && strstr(results[at].value.data.string, me.nspace) != NULL;
     HOLDS(named);
     PMIX_INFO_FREE(results, found);
+    fence(0);
+}
+
+/* --- control --- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number) {
+    (void)number;
+    caught++;
+}
+
+static void caught_by(sig_atomic_t times) {
+    for (int ms = 0; caught < times; ms++) {
+        HOLDS(ms < 1000 * PATIENCE_S);
+        usleep(1000);
+    }
+}
+
+static void control(void) {
+    signal(SIGUSR1, on_signal);
+    fence(0);
+    pmix_proc_t one = rank_of(me.nspace, 1);
+    pmix_info_t usr1 = count(PMIX_JOB_CTRL_SIGNAL, SIGUSR1);
+    pmix_info_t *results = NULL;
+    size_t found = 0;
+    if (me.rank == 0)
+        MUST(PMIx_Job_control(&one, 1, &usr1, 1, &results, &found));
+    if (me.rank == 1)
+        caught_by(1);
+    fence(0);
+    HOLDS(caught == (me.rank == 1));
+    fence(0);
+    if (me.rank == 0)
+        MUST(PMIx_Job_control(&everybody, 1, &usr1, 1, &results, &found));
+    caught_by(me.rank == 1 ? 2 : 1);
+    fence(0);
+}
+
+static void ask(const char *other) {
+    char *names[] = {PMIX_QUERY_NAMESPACES, NULL}, *sizes[] = {PMIX_JOB_SIZE, NULL};
+    pmix_info_t about, *results = NULL, end = flag(PMIX_JOB_CTRL_TERMINATE);
+    PMIX_INFO_LOAD(&about, PMIX_NSPACE, other, PMIX_STRING);
+    pmix_query_t queries[] = {{.keys = names}, {.keys = sizes, .qualifiers = &about, .nqual = 1}};
+    size_t found = 0;
+    MUST(PMIx_Query_info(queries, 2, &results, &found));
+    HOLDS(found == 2);
+    HOLDS(strstr(results[0].value.data.string, other) != NULL);
+    HOLDS(results[1].value.type == PMIX_UINT32 && results[1].value.data.uint32 == 3);
+    PMIX_INFO_FREE(results, found);
+    pmix_proc_t all = rank_of(other, PMIX_RANK_WILDCARD);
+    fence(0);
+    if (me.rank == 0)
+        MUST(PMIx_Job_control(&all, 1, &end, 1, &results, &found));
     fence(0);
 }
 
@@ -484,6 +541,10 @@ int main(int argc, char **argv) {
         names();
     else if (!strcmp(what, "query"))
         query();
+    else if (!strcmp(what, "control"))
+        control();
+    else if (!strcmp(what, "ask") && argc > 2)
+        ask(argv[2]);
     else if (!strcmp(what, "groups"))
         groups();
     else if (!strcmp(what, "events"))

@@ -42,6 +42,7 @@ mod restart;
 mod slurm;
 mod spawn;
 mod ssh;
+mod standbys;
 mod strangers;
 mod surface;
 mod survivors;

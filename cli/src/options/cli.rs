@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::group::GroupCommand;
+use super::head::HeadCommand;
 use super::jobs::Logs;
 use super::kv::{self, KvCommand};
 use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
@@ -224,6 +225,9 @@ pub(crate) enum Command {
     /// Drain, resume, label or remove a node
     #[command(subcommand, after_help = NODE_HELP)]
     Node(NodeCommand),
+    /// Show the head and its standbys, and make a standby the head
+    #[command(subcommand, after_help = HEAD_HELP)]
+    Head(HeadCommand),
     /// Show which ports the nodes of other machines must reach, for firewalls
     #[command(
         after_help = "Examples:\n  rsctl ports                          a table\n  rsctl ports --emit nftables > rsd.nft  a ruleset for each node"
@@ -319,6 +323,13 @@ Example: another program starts sixteen workers, on any nodes of the DVM:
 
 More: rsctl help groups";
 
+const HEAD_HELP: &str = "Examples:
+  rsctl head show                  which daemon is the head, its standbys, and what they have not confirmed
+  rsctl head allow node1           on the head's machine: node1 may stand by (rsd start --standby)
+  rsctl head promote               on a standby's machine, when the head's machine is lost
+  rsctl head promote --switch      the same when the head runs: it hands over
+
+See rsctl help standbys";
 const NODE_HELP: &str = "\
 NODE is a name as in rsctl nodes, a host name in full or short, an address, or +idK for the node with id K.
 

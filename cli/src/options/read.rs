@@ -89,6 +89,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Waits { .. }
         | Command::Nodes
         | Command::Node(_)
+        | Command::Head(_)
         | Command::Group(_)
         | Command::Kv(_)
         | Command::Mpi(_)

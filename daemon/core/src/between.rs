@@ -36,6 +36,10 @@ pub(crate) enum Order {
     Down(down::Body),
     /// Send this again, but only towards nodes that may have missed it.
     Repeat { nodes: Vec<NodeId>, body: down::Body },
+    /// A launch of which the part of this node was on another machine, and is over.
+    LaunchElsewhere(wire::Launch),
+    /// Which head this is, and its standbys, as the heads that they will be.
+    Reign { epoch: wire::HeadEpoch, standbys: Vec<NodeInfo> },
     /// Count these nodes as ended in a job.
     GiveUp { job: JobId, nodes: Vec<NodeId>, why: String, loss: Loss },
     /// Accept a daemon as a child; the first of `nodes` now has its id and name.

@@ -84,6 +84,20 @@ pub enum Call {
     Kv(KvCall),
     /// Answered as the operation says.
     Token(TokenCall),
+    /// [`Answer::Standbys`].
+    Standby(StandbyCall),
+}
+
+/// A request about the nodes that stand by to become the head.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum StandbyCall {
+    /// Lets a node stand by, by name or id; or no longer, if `forbid`.
+    Allow { node: String, forbid: bool },
+    /// A node stands by, and will listen there as the head.
+    StandsBy { node: NodeId, listen: String },
+    /// Changes nothing.
+    List,
 }
 
 /// A change of a queued job.
@@ -229,6 +243,8 @@ pub enum Answer {
     /// A token was valid: the user whom it logs in, and the id of the new node if one was requested.
     #[expect(missing_docs, reason = "described above")]
     Redeemed { uid: u32, node: Option<NodeId> },
+    /// The nodes that may stand by.
+    Standbys(Vec<wire::KeptStandby>),
     /// A rank's answer.
     Pmi(Box<wire::PmiResult>),
     /// The request is refused.

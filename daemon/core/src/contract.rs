@@ -96,7 +96,9 @@ pub enum Effect {
     Keep(Vec<wire::Kept>),
     /// Delete the file of kept records: the DVM is being stopped.
     ForgetKept,
-    /// Write which daemons are above this one (joined daemons).
+    /// A later head has taken over, with this epoch: write it, and exit. What runs here goes on, without this daemon.
+    StepDown(wire::HeadEpoch),
+    /// Write which daemons are above this one, and which head it obeys (joined daemons).
     Ancestors(wire::Ancestors),
     /// Write this daemon's identity (joined daemons). `reached`: see `NodeInfo.reached`.
     Identity { node: NodeId, dvm: String, name: String, reached: Option<String> },
@@ -132,6 +134,10 @@ pub struct Start {
     pub head_addr: Option<String>,
     /// For a joined daemon: the daemons above it before its restart, its parent first and the head last.
     pub above: Vec<wire::Ancestor>,
+    /// For a joined daemon: the highest epoch of a head that it has heard of, and where standbys will be the head.
+    pub epoch: wire::HeadEpoch,
+    /// See `epoch`.
+    pub standbys: Vec<wire::Ancestor>,
     /// For a joined daemon: the port on which it listens until it has joined; 0: none.
     pub connect_back: u16,
     /// For a head: its numbers.

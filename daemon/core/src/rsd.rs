@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use rsd_proto::v1 as wire;
 
-pub use crate::calls::{Answer, Call, Caller, Entry, GroupCall, JobChange, KvCall, KvOp, PmiOp, Refused, TokenCall};
+pub use crate::calls::{
+    Answer, Call, Caller, Entry, GroupCall, JobChange, KvCall, KvOp, PmiOp, Refused, StandbyCall, TokenCall,
+};
 pub use crate::contract::{Approach, Effect, Input, KnownStep, LinkId, Logged, MemberId, Memory, ReqId, Start};
 pub use crate::head::{KeptJobs, jobs_of};
 
@@ -179,6 +181,11 @@ impl Rsd {
     /// Returns the links of the connected steps.
     pub fn step_links(&self) -> Vec<LinkId> {
         self.node.step_links()
+    }
+
+    /// Returns how many jobs have ranks on this node.
+    pub fn jobs_here(&self) -> u32 {
+        self.node.status().jobs
     }
 
     /// Returns whether this daemon is the head.

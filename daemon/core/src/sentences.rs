@@ -371,6 +371,23 @@ pub(crate) fn nodes_return(nodes: usize) -> String {
     format!("{nodes} {have} not reconnected since the head was restarted")
 }
 
+/// Why the ranks on the node of an earlier head are lost.
+pub(crate) fn head_moved() -> &'static str {
+    "the machine of the head was lost, and another machine has become the head"
+}
+
+/// Why the ranks of a job are lost that has ended under an earlier head.
+pub(crate) fn over_before() -> String {
+    "the job had ended there under an earlier head, which could not tell how".to_owned()
+}
+
+/// Why a node may not stand by.
+pub(crate) fn may_not_stand_by(name: &str) -> String {
+    format!(
+        "node {name} may not stand by for the head, because a standby gets the key of the DVM: on the head's machine: rsctl head allow {name}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

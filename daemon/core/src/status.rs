@@ -2,6 +2,8 @@
 
 /// The request is complete.
 pub const SUCCESS: i32 = 0;
+/// The caller may not do this.
+pub const NO_PERMISSIONS: i32 = -23;
 /// The caller's time limit has passed.
 pub const TIMEOUT: i32 = -24;
 /// The request is invalid.

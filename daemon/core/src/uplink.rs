@@ -12,8 +12,11 @@
 //! ```
 //!
 //! A daemon knows the daemons above it, which its parent names ([`rsd_proto::v1::Ancestors`]). When it loses its parent, it tries
-//! the parent again for about a second, because that may be restarting, and then each daemon above it ([`peers`]). If the parent's
-//! machine does not answer at all, it asks the next one at once.
+//! the parent again for about a second, because that may be restarting, and then each daemon above it ([`peers`]), and where standbys
+//! will be the head. If the parent's machine does not answer at all, it asks the next one at once.
+//!
+//! A head that takes over has a higher *epoch* than all before it. A daemon stays with no parent whose head has a lower epoch than the
+//! highest that this daemon has heard of.
 
 mod backoff;
 mod peers;
@@ -67,6 +70,8 @@ pub enum Input {
     /// The connection to the parent is lost. `silent`: the parent has stopped answering, and its machine may have lost power.
     #[expect(missing_docs, reason = "described above")]
     Lost { silent: bool },
+    /// There is a head with this epoch.
+    Epoch(u64),
     /// Time has passed.
     Tick,
 }
@@ -89,10 +94,23 @@ pub enum Action {
     Dial(Dial),
     /// Drop the attempt in progress.
     Abandon,
+    /// Drop the connection to the parent.
+    Leave,
     /// Pass this to the daemon's state machine.
     Deliver(rsd::Input),
     /// Report that the daemon could not join its DVM, and why. No action follows.
     GiveUp(String),
+}
+
+/// What a daemon knew before it was restarted.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// The daemons above it.
+    pub above: Vec<Ancestor>,
+    /// Where standbys will be the head.
+    pub standbys: Vec<Ancestor>,
+    /// The highest epoch of a head that it has heard of.
+    pub epoch: u64,
 }
 
 /// An attempt.
@@ -116,6 +134,9 @@ pub struct Uplink {
     peers: Peers,
     /// The daemon that is dialled, or attached to.
     peer: Peer,
+    /// The highest epoch of a head that this daemon has heard of, and that of the parent's head.
+    epoch: u64,
+    parents_epoch: u64,
     /// Whether the daemon has had a parent since it was started.
     has_joined: bool,
     /// Whether this is the first round after a loss, or after the start of a daemon that knows other daemons.
@@ -140,14 +161,17 @@ enum State {
 }
 
 impl Uplink {
-    /// Returns an uplink to the DVM at `join`; it dials with the first [`Input::Tick`]. `above`: the daemons above this one before
-    /// its restart. `seed`: any number, different on each daemon.
-    pub fn new(now: Now, join: String, above: Vec<Ancestor>, limits: Limits, seed: u64) -> Uplink {
+    /// Returns an uplink to the DVM at `join`; it dials with the first [`Input::Tick`]. `known`: what the daemon knew before its
+    /// restart. `seed`: any number, different on each daemon.
+    pub fn new(now: Now, join: String, known: Known, limits: Limits, seed: u64) -> Uplink {
+        let Known { above, standbys, epoch } = known;
         let first_round = !above.is_empty();
-        let mut peers = Peers::new(join, above);
+        let mut peers = Peers::new(join, above, standbys);
         Uplink {
             peer: peers.next().expect("the address that the user gave"),
             peers,
+            epoch,
+            parents_epoch: epoch,
             started: now.mono,
             has_joined: false,
             first_round,
@@ -170,7 +194,13 @@ impl Uplink {
     /// Handles one input and appends the actions, in the order in which they must be performed.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {
         match (self.state, input) {
+            (State::Dialing { .. }, Input::Welcomed(welcome)) if welcome.epoch < self.epoch => {
+                out.extend([Action::Deliver(rsd::Input::ParentLost), Action::Leave]);
+                let why = "the daemon there obeys an earlier head, in whose place another one is now";
+                self.failed(now, why, Failure::Passing, out);
+            }
             (State::Dialing { .. }, Input::Welcomed(welcome)) => {
+                self.parents_epoch = welcome.epoch;
                 self.state = State::Attached { since: now.mono };
                 self.has_joined = true;
                 self.peer.node = Some(welcome.parent);
@@ -189,7 +219,12 @@ impl Uplink {
             }
             (State::Attached { .. }, Input::Down(down)) => {
                 if let Some(down::Body::Ancestors(ancestors)) = &down.body {
-                    self.peers.set_above(&ancestors.above);
+                    let epoch = ancestors.epoch.as_ref().map_or(0, |epoch| epoch.number);
+                    if epoch < self.epoch {
+                        return self.leave_parent(now, out);
+                    }
+                    (self.epoch, self.parents_epoch) = (epoch, epoch);
+                    self.peers.set_above(&ancestors.above, &ancestors.standbys);
                 }
                 out.push(Action::Deliver(rsd::Input::Down(down)));
             }
@@ -198,6 +233,12 @@ impl Uplink {
                 self.on_lost(now, since, silent, out);
             }
             (State::Waiting { until }, Input::Tick) if until <= now.mono => self.dial(now, out),
+            (state, Input::Epoch(epoch)) => {
+                self.epoch = self.epoch.max(epoch);
+                if matches!(state, State::Attached { .. }) && self.parents_epoch < self.epoch {
+                    self.leave_parent(now, out);
+                }
+            }
             // Results of an abandoned attempt, and early ticks.
             (State::Dialing { .. } | State::Attached { .. } | State::Waiting { .. } | State::Over, _) => {}
         }
@@ -250,6 +291,14 @@ impl Uplink {
             self.unreachable.extend(self.peer.node.filter(|node| *node != HEAD));
         }
         if silent || self.tries >= PARENT_TRIES { self.try_next(now, out) } else { self.wait(now) }
+    }
+
+    /// Leaves a parent that obeys an earlier head.
+    fn leave_parent(&mut self, now: Now, out: &mut Vec<Action>) {
+        out.extend([Action::Deliver(rsd::Input::ParentLost), Action::Leave]);
+        // The parent may find the later head itself.
+        self.tries = PARENT_TRIES;
+        self.on_lost(now, now.mono, false, out);
     }
 
     fn leave(&mut self) {

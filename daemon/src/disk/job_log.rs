@@ -7,9 +7,12 @@
 //! there after a restart; they find the last events in memory ([`events`]). The core hears how many events are in the file, and
 //! acknowledges only their output to the steps: the ranks of a job whose log is written slowly wait, and no others.
 //!
+//! Where standbys of the head have copies ([`copied`]), followers see an event when those have it too.
+//!
 //! When the file cannot grow (disk full, a limit, or a file system that does not answer) output is not kept: followers that keep up still
 //! get it, and the file has a gap, which says how much is missing. The other events are kept in memory until the file can be written.
 
+mod copied;
 mod events;
 mod follower;
 mod past;
@@ -30,6 +33,7 @@ use rsd_core::rsd::{Input, KeptJobs, Logged};
 use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 
+pub(crate) use copied::Change;
 use events::{Appended, Events};
 pub(crate) use follower::Follower;
 use room::Room;
@@ -70,6 +74,8 @@ struct State {
     busy: Mutex<Busy>,
     /// Passes an input to the core. It must not wait.
     tell: Box<dyn Fn(Input) + Send + Sync>,
+    /// What standbys are told, and whether followers wait for them.
+    copies: copied::Copied,
 }
 
 /// Whether the writer works.
@@ -132,6 +138,7 @@ impl JobLogs {
             held: Mutex::default(),
             busy: Mutex::default(),
             tell: Box::new(tell),
+            copies: copied::Copied::default(),
         });
         let of_writer = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("job-logs".into()).stack_size(128 << 10);
@@ -232,7 +239,8 @@ impl JobLogs {
             _ => None,
         };
         let user = owner.filter(|uid| *uid != ROOT);
-        let new = || Arc::new(Log::new(&self.dir, job, user, &self.state, Events::default()));
+        let fresh = || Events::of_new_log(self.state.copies.of_new_log());
+        let new = || Arc::new(Log::new(&self.dir, job, user, &self.state, fresh()));
         let log = Arc::clone(lock(&self.state.logs).entry(job).or_insert_with(new));
         let room = match log.user {
             Some(user) => self.user_bytes.saturating_sub(lock(&self.state.of_users).get(&user).copied().unwrap_or(0)),
@@ -267,6 +275,7 @@ impl State {
     fn forget(&self, job: JobId) -> Option<Arc<Log>> {
         let log = lock(&self.logs).remove(&job)?;
         lock(&self.held).remove(&job);
+        self.copies.tell(Change::Gone(job));
         if let Some(user) = log.user {
             let mut of_users = lock(&self.of_users);
             if let Some(bytes) = of_users.get_mut(&user) {

@@ -110,7 +110,7 @@ impl Journal {
 
     /// Rewrites the file; returns false if that fails.
     pub(crate) fn rewrite(&mut self, records: &[Kept]) -> bool {
-        let mut bytes = format!("{MAGIC}{FORMAT}\n").into_bytes();
+        let mut bytes = first_line().into_bytes();
         bytes.extend(encode(records));
         let scratch = self.path.with_extension("new");
         let write = || -> std::io::Result<File> {
@@ -157,7 +157,8 @@ pub(crate) fn forget(dir: &Path) {
     }
 }
 
-fn encode(records: &[Kept]) -> Vec<u8> {
+/// Returns records as the file has them.
+pub(crate) fn encode(records: &[Kept]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in records {
         let body = record.encode_to_vec();
@@ -222,6 +223,11 @@ enum Rest {
     Partial,
     /// A record whose checksum or contents are wrong.
     Damaged,
+}
+
+/// Returns the first line of a file.
+pub(crate) fn first_line() -> String {
+    format!("{MAGIC}{FORMAT}\n")
 }
 
 fn decode(mut bytes: &[u8]) -> (Vec<Kept>, Rest) {

@@ -6,6 +6,8 @@
 //! rsd.log       its log, when it runs in the background; rsd.log.1 … are older ones
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
+//! epoch         that of a later head, which has taken over from this one
+//! standby/      a standby's copy of what the head keeps
 //! authority     a listening head's: the key and the certificate of the DVM's authority
 //! credentials   a joined daemon's: its key and its certificate
 //! ancestors     a joined daemon's: the daemons above it
@@ -34,7 +36,7 @@ use anyhow::{Context, bail};
 use prost::Message;
 use rsd_config::find::{ENTRY_LINK, entry_of};
 use rsd_proto::transport::exit;
-use rsd_proto::v1::{Ancestors, Authority, Credentials, Inventory};
+use rsd_proto::v1::{Ancestors, Authority, Credentials, HeadEpoch, Inventory};
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Claim, HeldBy};
@@ -182,6 +184,15 @@ impl StateDir {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the epoch of a later head, which has taken over from the head of this directory.
+    pub(crate) fn later_epoch(&self) -> Option<HeadEpoch> {
+        HeadEpoch::decode(&*fs::read(self.path.join("epoch")).ok()?).ok()
+    }
+
+    pub(crate) fn write_later_epoch(&self, epoch: &HeadEpoch) -> anyhow::Result<()> {
+        replace_for_good(&self.path.join("epoch"), &epoch.encode_to_vec())
+    }
+
     /// Returns the daemons above this one before its restart.
     pub(crate) fn ancestors(&self) -> Option<Ancestors> {
         Ancestors::decode(&*fs::read(self.path.join("ancestors")).ok()?).ok()
@@ -189,7 +200,15 @@ impl StateDir {
 
     /// Writes which daemons are above this one.
     pub(crate) fn write_ancestors(&self, ancestors: &Ancestors) -> anyhow::Result<()> {
-        replace(&self.path.join("ancestors"), &ancestors.encode_to_vec())
+        // A node must not forget the highest epoch that it has heard of when its machine crashes.
+        let before = self.ancestors().and_then(|before| before.epoch).unwrap_or_default();
+        let is_news = ancestors.epoch.as_ref().is_some_and(|epoch| epoch.number != before.number);
+        let path = self.path.join("ancestors");
+        if is_news {
+            replace_for_good(&path, &ancestors.encode_to_vec())
+        } else {
+            replace(&path, &ancestors.encode_to_vec())
+        }
     }
 
     /// As [`StateDir::write_inventory`]; a failure is only logged: without it, steps bind no ranks, or by that of the last start.
@@ -316,7 +335,7 @@ fn check_parent(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Replaces a file, and returns when it is on the disk, so that a crash of the machine does not undo it.
-fn replace_for_good(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn replace_for_good(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     replace(path, bytes)?;
     let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
     let synced = sync(path).and_then(|()| path.parent().map_or(Ok(()), sync));

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use bytes::Bytes;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, date_time_ymd,
 };
-use rsd_proto::transport::tls::{names_of_node, names_of_user, new_key};
+use rsd_proto::transport::tls::{name_of_epoch, names_of_node, names_of_user, new_key};
 use rsd_proto::transport::token::Fingerprint;
-use rsd_proto::v1::{self as wire, Credentials};
+use rsd_proto::v1::{self as wire, Credentials, HeadEpoch};
 
 use crate::disk::state_dir::StateDir;
 
@@ -25,6 +26,7 @@ const SKEW: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Authority {
     dvm: String,
+    key: Bytes,
     issuer: Issuer<'static, KeyPair>,
     certificate: Vec<u8>,
 }
@@ -61,10 +63,11 @@ impl Authority {
         Authority::stored(&made)
     }
 
-    fn stored(stored: &wire::Authority) -> anyhow::Result<Authority> {
+    /// Returns the authority that was stored, here or by another head.
+    pub(crate) fn stored(stored: &wire::Authority) -> anyhow::Result<Authority> {
         let key = KeyPair::try_from(stored.key.to_vec()).context("read its key")?;
         let (dvm, certificate) = (stored.dvm.clone(), stored.certificate.to_vec());
-        Ok(Authority { issuer: Issuer::new(params(&dvm), key), dvm, certificate })
+        Ok(Authority { issuer: Issuer::new(params(&dvm), key), key: stored.key.clone(), dvm, certificate })
     }
 
     fn make(dvm: &str, now_ms: u64) -> anyhow::Result<wire::Authority> {
@@ -78,6 +81,12 @@ impl Authority {
     /// Returns the fingerprint, by which joining daemons recognise the DVM.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
+    }
+
+    /// Returns what is stored of it, with the key, for a standby.
+    pub(crate) fn to_wire(&self) -> wire::Authority {
+        let (dvm, key, certificate) = (self.dvm.clone(), self.key.clone(), self.certificate.clone().into());
+        wire::Authority { dvm, key, certificate }
     }
 
     pub(crate) fn certificate(&self) -> &[u8] {
@@ -116,6 +125,16 @@ impl Authority {
         self.sign(names_of_user(uid, &self.dvm), usages, public_key, now_ms, USER_LIFE)
     }
 
+    /// Signs the proof that there is a head with this epoch. Its key is nobody's.
+    pub(crate) fn for_epoch(&self, number: u64, now_ms: u64) -> anyhow::Result<HeadEpoch> {
+        let (_, public_key) = new_key()?;
+        let usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        // Machines whose clocks are wrong must believe it, too.
+        let names = vec![name_of_epoch(number, &self.dvm)];
+        let issued = self.sign_from(0, names, usages, &public_key, now_ms + millis(AUTHORITY_LIFE))?;
+        Ok(HeadEpoch { number, proof: issued.certificate.into() })
+    }
+
     /// Checks that a public key has the only accepted form.
     pub(crate) fn check_key(public_key: &[u8]) -> anyhow::Result<()> {
         ensure!(public_key.len() == 65 && public_key[0] == 4, "the public key is not an uncompressed point on P-256");
@@ -130,8 +149,18 @@ impl Authority {
         now_ms: u64,
         life: Duration,
     ) -> anyhow::Result<Issued> {
+        self.sign_from(before(now_ms, SKEW), names, usages, public_key, now_ms + millis(life))
+    }
+
+    fn sign_from(
+        &self,
+        from_ms: u64,
+        names: Vec<String>,
+        usages: Vec<ExtendedKeyUsagePurpose>,
+        public_key: &[u8],
+        until_ms: u64,
+    ) -> anyhow::Result<Issued> {
         Authority::check_key(public_key)?;
-        let (from_ms, until_ms) = (before(now_ms, SKEW), now_ms + millis(life));
         let mut params = CertificateParams::new(names.clone())?;
         params.distinguished_name = called(&names[0]);
         set_validity(&mut params, from_ms, until_ms);
@@ -203,6 +232,16 @@ mod tests {
         assert_eq!((node.from_ms, node.until_ms), (NOW_MS - 600_000, NOW_MS + 30 * 86_400_000));
         let user = authority.for_user(1000, &public_key, NOW_MS).unwrap();
         assert_eq!((user.from_ms, user.until_ms), (NOW_MS - 600_000, NOW_MS + 7 * 86_400_000));
+    }
+
+    #[test]
+    fn an_epoch_is_proved_to_the_nodes_of_the_dvm() {
+        let now_ms = crate::clock::unix_ms();
+        let authority = authority();
+        let own = Own::new(&authority.for_head(now_ms).unwrap()).unwrap();
+        let other = Authority::stored(&Authority::make("00112233445566ff", now_ms).unwrap()).unwrap();
+        assert!(!own.proves(&other.for_epoch(1, now_ms).unwrap()), "another authority");
+        assert!(own.proves(&authority.for_epoch(1, now_ms).unwrap()));
     }
 
     #[test]

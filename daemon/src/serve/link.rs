@@ -50,6 +50,7 @@ impl Link for LinkService {
                 return;
             }
             if let (Some(hello::Who::Node(node)), Some(own), Some(peer)) = (&mut hello.who, &own, peer) {
+                node.epoch.take_if(|epoch| !own.proves(epoch));
                 connect_back::complete(node, peer, own, &machine).await;
                 if let Some(at) = connect_back::reached_at(node, peer, &machine) {
                     door.send(Event::Input(Input::ReachedAt(at)));

@@ -4,6 +4,7 @@
 //! - [`head`]: clients' requests about the DVM, answered by the head; [`forward`]: the same on every other daemon, forwarded to
 //!   the head.
 //!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
+//! - [`heads`]: the head itself, and its standbys.
 //! - [`observe`]: events of the DVM, and metrics.
 //! - [`callers`]: the users who make requests.
 //! - [`link`]: child daemons and steps; [`connect_back`]: where a child is reachable. [`pmi`]: ranks that speak gRPC. [`join`]: the
@@ -15,6 +16,7 @@ mod connect_back;
 pub(crate) mod forward;
 mod groups;
 pub(crate) mod head;
+pub(crate) mod heads;
 pub(crate) mod join;
 mod kv;
 pub(crate) mod link;

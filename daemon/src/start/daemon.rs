@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,21 +11,22 @@ use nix::unistd::geteuid;
 use rsd_config::settings::{Jobs, Settings};
 use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
-use rsd_core::uplink::Limits;
+use rsd_core::uplink::{Known, Limits};
 use rsd_core::{Rsd, Uplink};
 use rsd_proto::resources;
 use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
+use rsd_proto::services::heads_server::HeadsServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::observe_server::ObserveServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::parts::SENT_BYTES_MAX;
 use rsd_proto::transport::token::Token;
-use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Refusals, Services, Shares, TcpDoor, exit};
-use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo, Resource};
+use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Own, Refusals, Services, Shares, TcpDoor, exit};
+use rsd_proto::v1::{self as wire, Inventory, NewTokenRequest, NodeInfo, Resource};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use super::{DAEMONIZED, TERMINAL, name_of};
@@ -52,11 +53,17 @@ use crate::serve::access::{ForwardAccess, HeadAccess};
 use crate::serve::callers::Callers;
 use crate::serve::forward::{ForwardService, Turns};
 use crate::serve::head::HeadService;
+use crate::serve::heads::{HeadService as HeadHeads, NodeService as NodeHeads};
 use crate::serve::link::{Limits as LinkLimits, LinkService};
 use crate::serve::observe::ObserveService;
 use crate::serve::pmi::PmiService;
 use crate::settings::tuning;
-use crate::shell::{Placed, Shell};
+use crate::shell::{Placed, Shell, replaced};
+use crate::standby::copies::Copies;
+use crate::standby::epochs;
+use crate::standby::files::{self, Files};
+use crate::standby::follow::Standby;
+use crate::standby::promote::Promotion;
 use crate::steps;
 use crate::uplink;
 use crate::way_up::WayUp;
@@ -111,8 +118,8 @@ pub(super) async fn serve(
         identity.name = name;
     }
 
-    let known = step_files::known(state_dir.path());
-    let steps = known.iter().filter_map(|step| {
+    let found = step_files::known(state_dir.path());
+    let steps = found.iter().filter_map(|step| {
         let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
         Some(KnownStep {
             job: step.launch.job,
@@ -121,11 +128,12 @@ pub(super) async fn serve(
             owner: step.launch.owner.clone(),
         })
     });
-    let above = state_dir.ancestors().filter(|known| known.dvm == identity.dvm).map(|known| known.above);
-    let above = above.unwrap_or_default();
+    let told = state_dir.ancestors().filter(|known| known.dvm == identity.dvm).unwrap_or_default();
+    let epoch = told.epoch.clone().unwrap_or_default();
+    let known = Known { above: told.above, standbys: told.standbys, epoch: epoch.number };
     let way_up = options.join.clone().zip(membership.own());
     let way_up =
-        way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, settings.link.silence, &above));
+        way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, settings.link.silence, &known));
     let start = Start {
         me: NodeInfo {
             node: identity.node,
@@ -139,7 +147,9 @@ pub(super) async fn serve(
         },
         dvm: identity.dvm.clone(),
         head_addr: options.join.clone(),
-        above: above.clone(),
+        above: known.above.clone(),
+        epoch,
+        standbys: known.standbys.clone(),
         connect_back: bound.filter(|_| options.join.is_some()).map_or(0, |at| at.port()),
         memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
         steps: steps.collect(),
@@ -147,6 +157,10 @@ pub(super) async fn serve(
         resources: declared("jobs.resources", &settings.jobs.resources)?,
     };
     let journal = Journal::open(state_dir.path())?;
+    let own_epoch = files::epoch_of(&journal.1);
+    if options.join.is_none() {
+        give_way(state_dir, membership.own(), &journal.1, own_epoch.number).await?;
+    }
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
     let tell = move |input| tell.send(Event::Input(input));
@@ -154,6 +168,9 @@ pub(super) async fn serve(
     let (log_max, logs_max) = (*log_max, *logs_max);
     let logs = Arc::new(JobLogs::new(state_dir.jobs(), log_max, settings.users.log, logs_max, tell));
     let (ready, placed) = oneshot::channel();
+    let copies = Copies::new(Arc::clone(&logs), door.clone(), settings.standby.patience);
+    let (tell_epoch, epochs) = watch::channel(known.epoch);
+    let (identity_name, identity_dvm) = (identity.name.clone(), identity.dvm.clone());
     let shell = Shell::new(
         core,
         clock,
@@ -165,6 +182,7 @@ pub(super) async fn serve(
         port,
         ready,
         journal,
+        (copies.clone(), tell_epoch),
     );
 
     let (stop_serving, stopped) = oneshot::channel();
@@ -192,14 +210,40 @@ pub(super) async fn serve(
         meter: meter.clone(),
     };
     metrics_port.map(|port| tokio::spawn(port.serve(meter)));
+    let of_head = HeadHeads {
+        door: door.clone(),
+        callers,
+        copies,
+        logs: Arc::clone(&logs),
+        epoch: own_epoch.clone(),
+        name: identity_name.clone(),
+        dvm: identity_dvm,
+        listen: at.clone(),
+        keys: membership.own().zip(membership.authority().map(|authority| authority.to_wire())),
+    };
+    let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), &identity_name)?;
+    if let (None, Some(own)) = (&options.join, membership.own()) {
+        tokio::spawn(epochs::watch(own, door.clone(), Callers::daemon(), own_epoch.number));
+    }
+    let turns_of_heads = turns.clone();
     let services =
         services(&door, callers, followers, turns, logs, about, &membership, way_up.clone(), &at, machine, refusals)
             .with(observed(observe));
+    let services = match &way_up {
+        Some(way_up) => services.with(HeadsServer::new(NodeHeads {
+            door: door.clone(),
+            way_up: way_up.clone(),
+            callers,
+            turns: turns_of_heads,
+            promotion: promotion.clone(),
+        })),
+        None => services.with(HeadsServer::new(of_head)),
+    };
     let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
     }));
-    for step in known {
+    for step in found {
         match step.alive {
             true => steps::watch(state_dir.path(), &step.launch, door.clone()),
             false => steps::report_ended_while_down(&step.launch, door.clone()),
@@ -209,8 +253,8 @@ pub(super) async fn serve(
     if let (Some(join), Some(own)) = (options.join.clone(), membership.own()) {
         let limits = Limits { dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
         let seed = u64::from_ne_bytes(random().context("read /dev/urandom")?);
-        let uplink = Uplink::new(clock.now(), join, above, limits, seed);
-        tokio::spawn(uplink::keep(uplink, clock, own, settings.link.silence, door.clone(), failed));
+        let uplink = Uplink::new(clock.now(), join, known, limits, seed);
+        tokio::spawn(uplink::keep(uplink, clock, own, settings.link.silence, door.clone(), epochs, failed));
     }
     membership.spawn_renewal(way_up, state_dir);
     watch_signals(door.clone(), options.private)?;
@@ -225,9 +269,10 @@ pub(super) async fn serve(
     let join_line = join_line(&door, &membership, &at).await;
     let more = [out_of_reach, metrics_line, join_line, full_disk(state_dir)];
     let more: String = more.into_iter().flatten().collect();
+    let mut ended = Ok(());
     let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
-        over = &mut work => over.context("the daemon's loop")?,
+        over = &mut work => ended = over.context("the daemon's loop")?,
         () = presence.keep() => {}
     }
 
@@ -237,7 +282,70 @@ pub(super) async fn serve(
     // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
     let _ = tokio::time::timeout(FAREWELL, server).await;
+    Ok(ended?)
+}
+
+/// Refuses to be the head again if another machine has become the head meanwhile.
+async fn give_way(state_dir: &StateDir, own: Option<Own>, records: &[wire::Kept], number: u64) -> anyhow::Result<()> {
+    if let Some(later) = state_dir.later_epoch().filter(|later| later.number > number) {
+        bail!(replaced(later.number));
+    }
+    let Some(own) = own else { return Ok(()) };
+    if let Some(later) = epochs::later(&own, &epochs::standbys_of(records), number).await {
+        state_dir.write_later_epoch(&later)?;
+        bail!(replaced(later.number));
+    }
     Ok(())
+}
+
+/// Returns how this daemon becomes the head, if it stands by; begins to follow the head, or starts it if it is here.
+fn standby(
+    options: &StartOptions,
+    state_dir: &StateDir,
+    membership: &Membership,
+    way_up: Option<&WayUp>,
+    name: &str,
+) -> anyhow::Result<Option<Arc<Promotion>>> {
+    let (Some(listen), Some(way_up), Membership::Node { own, credentials }) = (&options.standby, way_up, membership)
+    else {
+        return Ok(None);
+    };
+    let name = format!("{name}-head");
+    let path = state_dir.path().to_owned();
+    let files = Files::open(&path, &credentials.dvm, &name)?;
+    let is_promoted = files::is_promoted(&path);
+    // The port of a head that was promoted is in use already.
+    let (listen, reserved) = match is_promoted {
+        true => (files.listen().unwrap_or_else(|| listen.clone()), None),
+        false => {
+            let (at, reserved) = reach::reserve(listen)?;
+            files.write_listen(&at)?;
+            (at, Some(reserved))
+        }
+    };
+    let standby = Arc::new(Standby {
+        node: credentials.node.unwrap_or_default(),
+        own: own.clone(),
+        authority: credentials.authority.clone(),
+        way_up: way_up.clone(),
+        listen,
+        state_dir: path,
+        files: Mutex::new(files),
+        following: Mutex::default(),
+    });
+    let promotion = Arc::new(Promotion {
+        standby: Arc::clone(&standby),
+        name,
+        serves_all: credentials.serves_all,
+        reserved: Mutex::new(reserved),
+        turn: tokio::sync::Mutex::default(),
+    });
+    if is_promoted {
+        promotion.start_again();
+    } else {
+        standby.start()?;
+    }
+    Ok(Some(promotion))
 }
 
 /// Whether a head serves all users of its machines: root's does, unless root wants it for itself.

@@ -5,8 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-const FILES: [&str; 7] =
-    ["types.proto", "dvm.proto", "observe.proto", "link.proto", "pmi.proto", "access.proto", "kept.proto"];
+const FILES: [&str; 8] = [
+    "types.proto",
+    "dvm.proto",
+    "observe.proto",
+    "link.proto",
+    "pmi.proto",
+    "access.proto",
+    "kept.proto",
+    "head.proto",
+];
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);

@@ -929,6 +929,16 @@ pub struct NodeLoad {
     #[prost(uint32, tag = "4")]
     pub steps: u32,
 }
+/// Which head of a DVM: the first has the number 0, and a standby that takes over has a higher one than all heads before it. A node
+/// obeys no head with a lower number than the highest that it has heard of.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadEpoch {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// A certificate of the DVM's authority for the name `epoch-NUMBER.DVM.rsd.internal`, which only a head can make. Empty for 0.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub proof: ::prost::bytes::Bytes,
+}
 /// What the loss of a node does to a job with ranks there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -2325,6 +2335,9 @@ pub struct NodeHello {
     /// reachable; 0: none.
     #[prost(uint32, tag = "20")]
     pub connect_back: u32,
+    /// The highest epoch of a head that the node has heard of; absent: none but the first head.
+    #[prost(message, optional, tag = "80")]
+    pub epoch: ::core::option::Option<HeadEpoch>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepHello {
@@ -2358,6 +2371,9 @@ pub struct Welcome {
     /// As NodeInfo.reached: what the parent found out by connecting back.
     #[prost(string, optional, tag = "20")]
     pub reached: ::core::option::Option<::prost::alloc::string::String>,
+    /// The epoch of the head that the parent obeys. A child that has heard of a higher one does not attach.
+    #[prost(uint64, tag = "80")]
+    pub epoch: u64,
 }
 /// The other first answer: connect to this node instead.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2391,6 +2407,12 @@ pub struct Ancestors {
     pub dvm: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub above: ::prost::alloc::vec::Vec<Ancestor>,
+    /// The epoch of the head.
+    #[prost(message, optional, tag = "80")]
+    pub epoch: ::core::option::Option<HeadEpoch>,
+    /// Where standbys of the head will be the head.
+    #[prost(message, repeated, tag = "81")]
+    pub standbys: ::prost::alloc::vec::Vec<Ancestor>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ancestor {
@@ -2893,7 +2915,10 @@ pub struct NameCall {
     /// Some of the step's later calls that have been answered too.
     #[prost(uint64, repeated, tag = "30")]
     pub answered: ::prost::alloc::vec::Vec<u64>,
-    #[prost(oneof = "name_call::Op", tags = "4, 5, 6, 9, 20, 21, 22, 23, 24, 25, 26")]
+    #[prost(
+        oneof = "name_call::Op",
+        tags = "4, 5, 6, 9, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+    )]
     pub op: ::core::option::Option<name_call::Op>,
 }
 /// Nested message and enum types in `NameCall`.
@@ -2925,6 +2950,12 @@ pub mod name_call {
         /// Passed on to other steps; the answer says that it was taken over.
         #[prost(message, tag = "26")]
         Event(super::Event),
+        /// A signal to ranks of a job of the same user, or its end.
+        #[prost(message, tag = "27")]
+        Control(super::Control),
+        /// The namespaces of the jobs of the same user that are running. Answered with `data`, separated by commas.
+        #[prost(message, tag = "28")]
+        Namespaces(super::Namespaces),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2954,6 +2985,37 @@ pub struct NameResult {
     /// Of `describe`.
     #[prost(message, optional, tag = "24")]
     pub description: ::core::option::Option<JobDescription>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Namespaces {
+    /// The rank that asks.
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Control {
+    /// The job.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Who gets the signal; empty: all ranks.
+    #[prost(message, repeated, tag = "4")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
+    /// The rank that asks.
+    #[prost(uint32, tag = "5")]
+    pub rank: u32,
+    #[prost(oneof = "control::What", tags = "2, 3")]
+    pub what: ::core::option::Option<control::What>,
+}
+/// Nested message and enum types in `Control`.
+pub mod control {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        #[prost(int32, tag = "2")]
+        Signal(i32),
+        /// All of its ranks, as if its user had cancelled it.
+        #[prost(bool, tag = "3")]
+        End(bool),
+    }
 }
 /// Consecutive ranks of a job, `last` included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3696,7 +3758,7 @@ pub struct KeptToken {
 pub struct Kept {
     #[prost(
         oneof = "kept::What",
-        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104, 250"
+        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104, 110, 111, 112, 250"
     )]
     pub what: ::core::option::Option<kept::What>,
 }
@@ -3755,10 +3817,26 @@ pub mod kept {
         NodeIn(super::NodeInfo),
         #[prost(uint32, tag = "104")]
         NodeOut(u32),
+        /// Which head this is. The last one counts.
+        #[prost(message, tag = "110")]
+        HeadEpoch(super::HeadEpoch),
+        /// This node may stand by, and where it will be the head.
+        #[prost(message, tag = "111")]
+        Standby(super::KeptStandby),
+        #[prost(uint32, tag = "112")]
+        StandbyGone(u32),
         /// The current state of an array's elements. The records of elements that start and end change it, too.
         #[prost(message, tag = "250")]
         Array(super::KeptArray),
     }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptStandby {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// The node as it will be as a head. `listen` is empty until it has stood by for the first time.
+    #[prost(message, optional, tag = "2")]
+    pub head: ::core::option::Option<NodeInfo>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeptGroupGone {
@@ -4026,3 +4104,265 @@ pub struct KeptDataGone {
     #[prost(enumeration = "DataRange", tag = "4")]
     pub range: i32,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowHeadRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HeadInfo {
+    #[prost(string, tag = "1")]
+    pub dvm: ::prost::alloc::string::String,
+    /// The head's name, and where it listens.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub listen: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "4")]
+    pub epoch: u64,
+    #[prost(message, repeated, tag = "5")]
+    pub standbys: ::prost::alloc::vec::Vec<StandbyInfo>,
+    /// Of the journal since the head was started.
+    #[prost(uint64, tag = "6")]
+    pub records: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StandbyInfo {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "standby_info::State", tag = "3")]
+    pub state: i32,
+    /// Where it will be the head.
+    #[prost(string, repeated, tag = "4")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What it has not confirmed.
+    #[prost(uint64, tag = "5")]
+    pub records_behind: u64,
+    #[prost(uint64, tag = "6")]
+    pub bytes_behind: u64,
+    /// Since when it has confirmed nothing, if something is unconfirmed.
+    #[prost(uint64, tag = "7")]
+    pub behind_ms: u64,
+}
+/// Nested message and enum types in `StandbyInfo`.
+pub mod standby_info {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum State {
+        /// It is allowed to stand by, and does not.
+        Absent = 0,
+        /// It gets its first copy.
+        Copying = 1,
+        /// What the head keeps, it has: the head waits for it.
+        InStep = 2,
+        /// It has not confirmed what it was sent, and the head no longer waits for it.
+        Late = 3,
+    }
+    impl State {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Absent => "STATE_ABSENT",
+                Self::Copying => "STATE_COPYING",
+                Self::InStep => "STATE_IN_STEP",
+                Self::Late => "STATE_LATE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STATE_ABSENT" => Some(Self::Absent),
+                "STATE_COPYING" => Some(Self::Copying),
+                "STATE_IN_STEP" => Some(Self::InStep),
+                "STATE_LATE" => Some(Self::Late),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllowStandbyRequest {
+    /// A node's name or id.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Whether it may no longer stand by.
+    #[prost(bool, tag = "2")]
+    pub forbid: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PromoteRequest {
+    /// The name or id of the standby, which the daemon that is asked must be; empty: that daemon.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// The head hands over, if it answers. Otherwise it must not answer.
+    #[prost(bool, tag = "2")]
+    pub hand_over: bool,
+    /// Also if the copy is not known to be complete.
+    #[prost(bool, tag = "3")]
+    pub force: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PromoteReply {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    /// What the new head has printed.
+    #[prost(string, tag = "2")]
+    pub ready: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetEpochRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowUp {
+    #[prost(oneof = "follow_up::Body", tags = "1, 2, 3")]
+    pub body: ::core::option::Option<follow_up::Body>,
+}
+/// Nested message and enum types in `FollowUp`.
+pub mod follow_up {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Hello(super::FollowHello),
+        #[prost(message, tag = "2")]
+        Ack(super::FollowAck),
+        /// The standby is to become the head: the head stops deciding, sends what is left, ends with HandedOver, and exits.
+        #[prost(message, tag = "3")]
+        HandOver(super::HandOver),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowHello {
+    /// Where the standby will listen as a head, HOST:PORT.
+    #[prost(string, tag = "1")]
+    pub listen: ::prost::alloc::string::String,
+    /// The logs that it has.
+    #[prost(message, repeated, tag = "2")]
+    pub logs: ::prost::alloc::vec::Vec<LogCopy>,
+    #[prost(message, optional, tag = "3")]
+    pub epoch: ::core::option::Option<HeadEpoch>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogCopy {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// CRC-32 of its last bytes, of which there are up to 64 KiB.
+    #[prost(uint32, tag = "3")]
+    pub end_crc: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowAck {
+    /// All records up to this number are in the standby's file.
+    #[prost(uint64, tag = "1")]
+    pub records: u64,
+    /// So are these logs up to these sizes.
+    #[prost(message, repeated, tag = "2")]
+    pub logs: ::prost::alloc::vec::Vec<LogCopy>,
+    /// How many bytes of records and logs the standby has received on this stream.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Whether `records` counts: the first copy is complete.
+    #[prost(bool, tag = "4")]
+    pub has_all_records: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandOver {
+    /// Also if jobs have ranks on the head's node.
+    #[prost(bool, tag = "1")]
+    pub force: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowDown {
+    #[prost(oneof = "follow_down::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub body: ::core::option::Option<follow_down::Body>,
+}
+/// Nested message and enum types in `FollowDown`.
+pub mod follow_down {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Begin(super::FollowBegin),
+        #[prost(message, tag = "2")]
+        Records(super::CopiedRecords),
+        #[prost(message, tag = "3")]
+        Log(super::CopiedLog),
+        /// The log of this job is deleted.
+        #[prost(uint64, tag = "4")]
+        LogGone(u64),
+        #[prost(message, tag = "5")]
+        Numbers(super::CopiedNumbers),
+        /// Sent once a second, and answered.
+        #[prost(message, tag = "6")]
+        Beat(super::Beat),
+        /// The head has exited, and nothing follows.
+        #[prost(message, tag = "7")]
+        HandedOver(super::HandedOver),
+        /// Why the head does not hand over.
+        #[prost(string, tag = "8")]
+        Refused(::prost::alloc::string::String),
+        /// Whether the head counts on this standby.
+        #[prost(bool, tag = "9")]
+        InStep(bool),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowBegin {
+    #[prost(message, optional, tag = "1")]
+    pub authority: ::core::option::Option<Authority>,
+    #[prost(message, optional, tag = "2")]
+    pub epoch: ::core::option::Option<HeadEpoch>,
+    #[prost(string, tag = "3")]
+    pub head_name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub serves_all: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopiedRecords {
+    /// The number of the last of them.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// In the format of the journal's file; of several messages with `more`, one piece each.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub data: ::prost::bytes::Bytes,
+    #[prost(bool, tag = "3")]
+    pub more: bool,
+    /// Whether they replace all earlier ones.
+    #[prost(bool, tag = "4")]
+    pub all: bool,
+    /// Whether they must be on the disk before they are confirmed.
+    #[prost(bool, tag = "5")]
+    pub sync: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopiedLog {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// Where the data goes. A file that is longer is cut off there first.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub data: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopiedNumbers {
+    #[prost(uint64, tag = "1")]
+    pub next_job: u64,
+    #[prost(uint32, tag = "2")]
+    pub next_node: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Beat {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandedOver {}

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | node 7 | `node-7.DVM.rsd.internal`, `node.DVM.rsd.internal` |
 //! | uid 1000 on another machine | `user-1000.DVM.rsd.internal` |
+//! | nobody: the proof that there is a head with this epoch | `epoch-2.DVM.rsd.internal` |
 //!
 //! A caller checks the certificate of the daemon that it dials during the handshake. A daemon checks the caller's certificate
 //! after the handshake ([`Own::recognise`]), because a refusal can then be a sentence instead of a TLS alert. Until then, and
@@ -28,7 +29,7 @@ use rustls::{
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::token::Fingerprint;
-use crate::v1::Credentials;
+use crate::v1::{Credentials, HeadEpoch};
 
 /// The domain of all names in certificates. `internal` is reserved for private use.
 const DOMAIN: &str = "rsd.internal";
@@ -43,6 +44,11 @@ pub fn names_of_node(node: u32, dvm: &str) -> Vec<String> {
 /// Returns the names in the certificate of a user on another machine.
 pub fn names_of_user(uid: u32, dvm: &str) -> Vec<String> {
     vec![Owner::User(uid).name(dvm)]
+}
+
+/// Returns the name in the certificate that proves that there is a head with this epoch.
+pub fn name_of_epoch(number: u64, dvm: &str) -> String {
+    format!("epoch-{number}.{dvm}.{DOMAIN}")
 }
 
 fn any_node(dvm: &str) -> String {
@@ -220,6 +226,23 @@ impl Own {
     /// Why the caller is only a guest.
     pub(super) fn recognise(&self, shown: Option<&[CertificateDer<'_>]>) -> Result<Owner, Unrecognised> {
         self.recognise_at(shown, UnixTime::now())
+    }
+
+    /// Returns whether the authority says that there is a head with this epoch. Epoch 0 needs no proof.
+    pub fn proves(&self, epoch: &HeadEpoch) -> bool {
+        self.proves_at(epoch, UnixTime::now())
+    }
+
+    fn proves_at(&self, epoch: &HeadEpoch, now: UnixTime) -> bool {
+        if epoch.number == 0 {
+            return true;
+        }
+        let (configs, proof) = (self.configs(), CertificateDer::from(epoch.proof.to_vec()));
+        let Ok(certificate) = EndEntityCert::try_from(&proof) else { return false };
+        let (anchors, usage) = (std::slice::from_ref(&configs.anchor), KeyUsage::client_auth());
+        let is_signed = certificate.verify_for_usage(algorithms().all, anchors, &[], now, usage, None, None).is_ok();
+        let name = name_of_epoch(epoch.number, &configs.dvm);
+        is_signed && certificate.valid_dns_names().any(|named| named == name)
     }
 
     fn recognise_at(&self, shown: Option<&[CertificateDer<'_>]>, now: UnixTime) -> Result<Owner, Unrecognised> {
@@ -496,6 +519,28 @@ mod tests {
         }
         let server = authority.sign(names_of_node(7, DVM), &[ExtendedKeyUsagePurpose::ServerAuth]);
         assert_eq!(own.recognise_at(Some(&shown(&server)), day(20)), Err(Unrecognised::Invalid));
+    }
+
+    #[test]
+    fn an_epoch_is_proved_only_by_the_authority_and_only_that_one() {
+        let authority = Authority::new();
+        let own = Own::new(&authority.node(7)).unwrap();
+        let client = [ExtendedKeyUsagePurpose::ClientAuth];
+        let proof = |authority: &Authority, name: String| authority.sign(vec![name], &client).certificate;
+        let of = |number, proof| HeadEpoch { number, proof };
+        let two = proof(&authority, name_of_epoch(2, DVM));
+        assert!(own.proves_at(&of(2, two.clone()), day(20)));
+        assert!(own.proves_at(&HeadEpoch::default(), day(20)), "the first head");
+        assert!(!own.proves_at(&of(3, two), day(20)), "another epoch");
+        assert!(!own.proves_at(&of(2, proof(&Authority::new(), name_of_epoch(2, DVM))), day(20)), "another authority");
+        assert!(
+            !own.proves_at(&of(2, proof(&authority, name_of_epoch(2, "ffffffffffffffff"))), day(20)),
+            "another DVM"
+        );
+        assert!(!own.proves_at(&of(2, authority.node(2).certificate), day(20)), "a node's certificate");
+        assert!(!own.proves_at(&of(2, "garbage".into()), day(20)));
+        let shown = [CertificateDer::from(proof(&authority, name_of_epoch(2, DVM)).to_vec())];
+        assert_eq!(own.recognise_at(Some(&shown), day(20)), Err(Unrecognised::Invalid), "a proof opens nothing");
     }
 
     #[test]

@@ -26,6 +26,10 @@ impl Head {
                 let answer = self.on_token_call(now, caller, call, out);
                 out.answer(req, answer);
             }
+            Call::Standby(call) => {
+                let answer = self.on_standby_call(caller, call, out).unwrap_or_else(Answer::Refused);
+                out.answer(req, answer);
+            }
             Call::Kv(call) => self.on_kv_call(now, req, caller, call, out),
             Call::Submit { spec, random, user } => {
                 if let Err(refused) = self.submit(now, req, (caller, user), *spec, random, out) {
@@ -156,7 +160,13 @@ impl Head {
         out.answer(req, answer);
     }
 
-    fn signal(&mut self, id: JobId, rank: Option<u32>, signal: i32, out: &mut Outputs<Order>) -> Result<(), Refused> {
+    pub(super) fn signal(
+        &mut self,
+        id: JobId,
+        rank: Option<u32>,
+        signal: i32,
+        out: &mut Outputs<Order>,
+    ) -> Result<(), Refused> {
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let number = job.number();
         let refused = |exit_code, text| Err(Refused { exit_code, text });

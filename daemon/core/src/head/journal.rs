@@ -30,7 +30,7 @@ use super::{Due, Head, Stopping};
 use crate::between::{Loss, Order, Outputs};
 use crate::contract::{Effect, HEAD, Logged};
 use crate::taskmap::TaskMap;
-use crate::{JobId, NodeId, Now};
+use crate::{JobId, NodeId, Now, sentences};
 
 /// All kept records, by subject.
 #[derive(Debug, Default)]
@@ -49,6 +49,8 @@ struct Past {
     jobs: BTreeMap<JobId, KeptJob>,
     ended: BTreeMap<JobId, JobInfo>,
     nodes_in: BTreeMap<NodeId, NodeInfo>,
+    epoch: wire::HeadEpoch,
+    standbys: BTreeMap<NodeId, wire::KeptStandby>,
     arrays: BTreeMap<JobId, PastArray>,
 }
 
@@ -91,6 +93,9 @@ impl Past {
             kept::What::JobGone(job) => drop(self.ended.remove(&job)),
             kept::What::NodeIn(node) => drop(self.nodes_in.insert(node.node, node)),
             kept::What::NodeOut(node) => drop(self.nodes_in.remove(&node)),
+            kept::What::HeadEpoch(epoch) => self.epoch = epoch,
+            kept::What::Standby(standby) => drop(self.standbys.insert(standby.node, standby)),
+            kept::What::StandbyGone(node) => drop(self.standbys.remove(&node)),
             kept::What::Kill(kill) => drop(self.kills.insert(kill.job, kill)),
             kept::What::Name(name) => drop(self.names.insert((name.job, name.name.clone()), name)),
             kept::What::NameGone(gone) => drop(self.names.remove(&(gone.job, gone.name))),
@@ -187,7 +192,13 @@ impl Head {
                 return Some(Effect::ForgetKept);
             }
             Stopping::Forgotten => {
-                changes.retain(|kept| matches!(kept.what, Some(kept::What::Ended(_) | kept::What::JobGone(_))));
+                changes.retain(|kept| {
+                    let stays = |what: &kept::What| {
+                        matches!(what, kept::What::Ended(_) | kept::What::JobGone(_))
+                            || matches!(what, kept::What::Standby(_) | kept::What::StandbyGone(_))
+                    };
+                    kept.what.as_ref().is_some_and(stays)
+                });
             }
         }
         (!changes.is_empty()).then_some(Effect::Keep(changes))
@@ -196,7 +207,10 @@ impl Head {
     /// Returns the shortest records that describe the head's present state.
     pub(crate) fn kept(&self) -> Vec<Kept> {
         let ended = self.jobs.all().filter(|job| job.end_is_kept).map(|job| kept::What::Ended(job.info_in_full()));
-        let ended = ended.map(|what| Kept { what: Some(what) });
+        // Nodes obey no earlier head than this one, also when the DVM has been stopped.
+        let epoch = Some(self.epoch.clone()).filter(|epoch| epoch.number > 0).map(kept::What::HeadEpoch);
+        let reign = epoch.into_iter().chain(self.standbys.kept().map(kept::What::Standby));
+        let ended = reign.chain(ended).map(|what| Kept { what: Some(what) });
         if self.is_stopping() {
             return ended.collect();
         }
@@ -226,6 +240,8 @@ impl Head {
     pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, logs: Vec<Logged>, out: &mut Outputs<Order>) {
         let mut past = Past::of(records, |uid| self.realm(uid));
         let logs: Logs = logs.into_iter().map(|logged| (logged.job, logged)).collect();
+        // Before the launches: it decides what is started here.
+        self.restore_reign(past.epoch, past.standbys.into_values().collect(), out);
         for ((realm, _), group) in past.groups {
             self.lobbies.of(realm).restore(now.mono, group);
         }
@@ -369,11 +385,18 @@ impl Head {
             (true, _) => self.begin_waiting(now, id),
             (false, Some(launch)) => {
                 self.has_started(id);
-                // A step of this node that is not running was never started.
-                out.order(down::Body::Launch(launch));
+                let is_left_behind = self.jobs.get(id).is_some_and(|job| self.is_left_behind(id, &job.map));
+                match is_left_behind {
+                    true => out.send_message(Order::LaunchElsewhere(launch)),
+                    // A step of this node that is not running was never started.
+                    false => out.order(down::Body::Launch(launch)),
+                }
                 let losses: Vec<_> = self.jobs.get(id).into_iter().flat_map(Job::losses).collect();
                 for wire::NodesLost { job, nodes, why } in losses {
                     out.send_message(Order::GiveUp { job, nodes, why, loss: Loss::Continues });
+                }
+                if is_left_behind {
+                    self.lose_left_behind(id, out);
                 }
             }
             (false, None) => {
@@ -382,6 +405,13 @@ impl Head {
             }
         }
         Some(id)
+    }
+
+    /// The ranks of a job on the machine of the head before this one are lost.
+    fn lose_left_behind(&mut self, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id).filter(|job| !job.has_lost(HEAD)) else { return };
+        let (loss, why) = (job.loss_of(HEAD), sentences::head_moved().to_owned());
+        out.send_message(Order::GiveUp { job: id, nodes: vec![HEAD], why, loss });
     }
 
     fn restore_kill(&mut self, now: Now, kill: KeptKill, out: &mut Outputs<Order>) {
@@ -445,7 +475,7 @@ fn ended(logged: &Logged) -> Option<&JobInfo> {
 }
 
 /// Returns a node's description without what it reports when it reconnects.
-fn shortened(info: &NodeInfo) -> NodeInfo {
+pub(super) fn shortened(info: &NodeInfo) -> NodeInfo {
     let inventory = info.inventory.as_ref().map(|inventory| wire::Inventory { topology: None, ..inventory.clone() });
     NodeInfo { inventory, load: None, ..info.clone() }
 }

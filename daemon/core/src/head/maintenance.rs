@@ -80,6 +80,7 @@ impl Head {
         }
         self.keep(kept::What::Node(Marks::default().kept(node)));
         self.nodes.mark(node, Marks::default());
+        self.forbid_standby(node);
         Ok(info)
     }
 }

@@ -328,8 +328,9 @@ impl Meetings {
     pub(super) fn of(&self, job: JobId) -> impl Iterator<Item = Open<'_>> {
         let ids = self.of_job.get(&job).into_iter().flatten();
         ids.filter_map(move |id| {
-            let meeting = self.all.get(id).filter(|meeting| meeting.order.first() == Some(&job))?;
-            let State::Open { since, .. } = &meeting.state else { return None };
+            let meeting = self.all.get(id)?;
+            let State::Open { since, arrivals, .. } = &meeting.state else { return None };
+            arrivals.first().filter(|first| first.call.job == job)?;
             let none = RankSet::default();
             let left = |(job, members): (&JobId, &RankSet)| {
                 (*job, members.without(meeting.accounted.get(job).unwrap_or(&none)))

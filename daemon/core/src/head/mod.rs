@@ -16,7 +16,7 @@
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
-//! - [`journal`]: what outlives the head.
+//! - [`journal`]: what outlives the head. [`standbys`]: nodes that may become the head, and which head this is.
 //! - [`feed`]: what clients that watch the DVM are told; [`tally`]: its metrics.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -63,6 +63,7 @@ mod resources;
 mod retry;
 mod scheduling;
 mod spawned;
+mod standbys;
 mod stdin;
 mod tally;
 mod tokens;
@@ -102,6 +103,7 @@ use probes::Probes;
 use published::Published;
 use questions::Questions;
 use queue::Queue;
+use standbys::Standbys;
 use stdin::Fed;
 use tally::Tally;
 use tokens::Tokens;
@@ -157,6 +159,9 @@ pub(crate) struct Head {
     ages: Timers<u32>,
     feed: Feed,
     tally: Tally,
+    /// Which head this is.
+    epoch: wire::HeadEpoch,
+    standbys: Standbys,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
@@ -225,6 +230,8 @@ impl Head {
             ages: Timers::default(),
             feed: Feed::new(now, &start.me, start.memory.next_node),
             tally: Tally::default(),
+            epoch: wire::HeadEpoch::default(),
+            standbys: Standbys::default(),
             changes: Vec::new(),
             stopping: Stopping::No,
         }

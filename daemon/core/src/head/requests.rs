@@ -10,7 +10,7 @@ mod layouts;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, down, kept::What, name_call::Op};
+use rsd_proto::v1::{self as wire, control, down, kept::What, name_call::Op};
 
 use super::fetches::Wanted;
 use super::meetings::{self, Arrival, Outcome};
@@ -19,7 +19,10 @@ use super::questions::{CallId, Question};
 use super::rank_set::RankSet;
 use super::{Head, family};
 use crate::between::{Order, Outputs};
-use crate::status::{BAD_PARAM, Failure, NOT_FOUND, NOT_SUPPORTED, OUT_OF_RESOURCE, PARTIAL_SUCCESS, SUCCESS};
+use crate::calls::Refused;
+use crate::status::{
+    BAD_PARAM, Failure, NO_PERMISSIONS, NOT_FOUND, NOT_SUPPORTED, OUT_OF_RESOURCE, PARTIAL_SUCCESS, SUCCESS,
+};
 use crate::{Now, sentences};
 
 /// The most bytes of the key of a collective, and of what a step contributes.
@@ -30,6 +33,8 @@ const WHAT_BYTES_MAX: usize = 1 << 10;
 const EVENT_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of unconfirmed answers of a user's steps.
 const HELD_BYTES_MAX: usize = meetings::BYTES_MAX;
+/// The most runs of ranks that one request signals.
+const SIGNAL_RUNS_MAX: usize = 1 << 10;
 /// How much of a sentence of another step is passed on, in bytes.
 const WHY_BYTES: usize = 1 << 10;
 /// The longest time limit.
@@ -86,6 +91,15 @@ impl Head {
             Some(Op::UnpublishData(data)) => self.on_unpublish_data(realm, call, process(data.rank), &data, out),
             Some(Op::Describe(namespace)) => self.on_describe(call, &namespace, out),
             Some(Op::Event(event)) => self.on_event(call, event, out),
+            Some(Op::Control(_) | Op::Namespaces(_)) if uid.is_some() => {
+                let why = "the processes of jobs are controlled and listed only by those of the same user";
+                Err(Failure::new(NO_PERMISSIONS, why))
+            }
+            Some(Op::Control(control)) => self.on_control(now, call, &control, out),
+            Some(Op::Namespaces(_)) => {
+                self.on_namespaces(call, out);
+                Ok(())
+            }
             None => Err(Failure::new(NOT_SUPPORTED, "the head of this DVM does not know this request")),
         };
         if let Err(failure) = done {
@@ -339,6 +353,49 @@ impl Head {
         }
         self.succeed(call, wire::NameResult::default(), Repeat::Answered(0), out);
         Ok(())
+    }
+
+    fn on_control(
+        &mut self,
+        now: Now,
+        call: CallId,
+        control: &wire::Control,
+        out: &mut Outputs<Order>,
+    ) -> Result<(), Failure> {
+        let job = self.other_job(call.job, &control.namespace)?;
+        let (id, all) = (job.id, RankSet::run(0, job.map.size() - 1));
+        match control.what {
+            Some(control::What::Signal(number)) => {
+                let ranks = RankSet::of(&control.ranks)
+                    .filter(|ranks| control.ranks.len() <= SIGNAL_RUNS_MAX && all.contains_all(ranks));
+                let Some(ranks) = ranks else {
+                    return Err(Failure::new(
+                        BAD_PARAM,
+                        format!("the ranks to signal are not ranks of job {id}, or too many"),
+                    ));
+                };
+                let one_by_one = (!ranks.is_empty() && ranks != all).then_some(ranks);
+                let named = one_by_one.iter().flat_map(RankSet::runs).flat_map(|(first, last)| first..=last).map(Some);
+                let named: Vec<Option<u32>> = if one_by_one.is_some() { named.collect() } else { vec![None] };
+                for rank in named {
+                    let refused = |refused: Refused| Failure::new(NOT_SUPPORTED, refused.text);
+                    self.signal(id, rank, number, out).map_err(refused)?;
+                }
+            }
+            Some(control::What::End(_)) => {
+                self.cancel(now, id, None, &format!("a process of job {} has ended it", call.job), out);
+            }
+            None => return Err(Failure::new(NOT_SUPPORTED, "the head of this DVM does not know this request")),
+        }
+        self.succeed(call, wire::NameResult::default(), Repeat::Answered(0), out);
+        Ok(())
+    }
+
+    fn on_namespaces(&mut self, call: CallId, out: &mut Outputs<Order>) {
+        let running = self.jobs.of(self.owner_uid(call.job)).filter(|job| job.has_ranks());
+        let names: Vec<&str> = running.map(|job| &job.namespace[..]).collect();
+        let result = wire::NameResult { data: names.join(",").into(), ..Default::default() };
+        self.succeed(call, result, Repeat::Performed, out);
     }
 
     // --- answers ---

@@ -162,7 +162,7 @@ impl Head {
                     // The next one to pass must not count on this room.
                     forecast.ledger = then;
                 }
-                delays.then(|| match limit {
+                delays.then_some(match limit {
                     Some(_) => "it would delay job",
                     None => "without a time limit (--timeout), it could delay job",
                 })

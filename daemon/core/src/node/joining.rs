@@ -13,6 +13,20 @@ use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms, may_be_names
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, sentences};
 
+/// Returns where the head is, which is the last of the daemons above.
+pub(super) fn addresses_of_head(above: &[wire::Ancestor]) -> Vec<String> {
+    above.iter().rev().find(|above| above.node == HEAD).map(|head| head.addresses.clone()).unwrap_or_default()
+}
+
+/// Where standbys will be the head.
+#[derive(Debug)]
+pub(super) enum Standbys {
+    /// The head is in this daemon, and knows them.
+    Here(Vec<NodeInfo>),
+    /// The parent has told their addresses.
+    Told(Vec<wire::Ancestor>),
+}
+
 impl Node {
     pub(crate) fn on_hello(&mut self, now: Now, link: LinkId, hello: wire::Hello, uid: u32, out: &mut Outputs<Report>) {
         match hello.who {
@@ -73,6 +87,11 @@ impl Node {
             self.on_link_closed(before, out);
             out.push(Effect::Close { link: before });
         }
+        if let Some(later) = hello.epoch.filter(|epoch| epoch.number > self.epoch.number) {
+            // The child is right not to obey this daemon, which has obeyed a head that is none any more.
+            self.learn_epoch(later, out);
+            return out.push(Effect::Close { link });
+        }
         let has_room = self.tree.children_len() < self.arity;
         // If this node is below the child, a link would cut off both from the head.
         let in_a_circle = nodes.iter().any(|node| node.node == self.me.node);
@@ -112,6 +131,7 @@ impl Node {
             parent: self.me.node,
             version: rsd_proto::VERSION.into(),
             reached: child.reached.clone(),
+            epoch: self.epoch.number,
         };
         let child_machine = machine_of(child);
         self.tree.add_child(link, child.node);
@@ -129,7 +149,50 @@ impl Node {
             .iter()
             .map(|above| wire::Ancestor { node: above.node, addresses: self.usable_from(machine, &above.addresses) });
         let above = std::iter::once(me).chain(above).collect();
-        down::Body::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above })
+        let standbys = match &self.standbys {
+            Standbys::Here(heads) => {
+                let at = |head: &NodeInfo| (head.node, addresses::dialable(head, machine));
+                let at = heads.iter().map(at).map(|(node, addresses)| wire::Ancestor { node, addresses });
+                at.filter(|standby| !standby.addresses.is_empty()).collect()
+            }
+            Standbys::Told(told) => {
+                let usable = |standby: &wire::Ancestor| self.usable_from(machine, &standby.addresses);
+                told.iter().map(|told| wire::Ancestor { node: told.node, addresses: usable(told) }).collect()
+            }
+        };
+        let epoch = Some(self.epoch.clone());
+        down::Body::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above, epoch, standbys })
+    }
+
+    /// Handles that the head here is this one, with these standbys.
+    pub(super) fn on_reign(&mut self, epoch: wire::HeadEpoch, standbys: Vec<NodeInfo>, out: &mut Outputs<Report>) {
+        self.epoch = epoch;
+        self.standbys = Standbys::Here(standbys);
+        self.tell_children(out);
+    }
+
+    fn tell_children(&self, out: &mut Outputs<Report>) {
+        for child in self.tree.children() {
+            out.send(child.link, self.ancestors_for(machine_of(&child.info)));
+        }
+    }
+
+    /// Handles that there is a head with a higher epoch than the one that this daemon obeys.
+    fn learn_epoch(&mut self, later: wire::HeadEpoch, out: &mut Outputs<Report>) {
+        if self.is_root {
+            return out.push(Effect::StepDown(later));
+        }
+        self.epoch = later;
+        self.keep_ancestors(out);
+    }
+
+    fn keep_ancestors(&self, out: &mut Outputs<Report>) {
+        let standbys = match &self.standbys {
+            Standbys::Here(_) => Vec::new(),
+            Standbys::Told(told) => told.clone(),
+        };
+        let (dvm, above, epoch) = (self.dvm.clone(), self.above.clone(), Some(self.epoch.clone()));
+        out.push(Effect::Ancestors(wire::Ancestors { dvm, above, epoch, standbys }));
     }
 
     /// Returns those of the addresses that lead to the same daemon from this machine. A loopback address leads there only if this
@@ -139,22 +202,27 @@ impl Node {
         addresses.iter().filter(|address| same || !addresses::is_loopback(address)).cloned().collect()
     }
 
-    /// Handles that the daemons above this one are these, its parent first.
-    pub(super) fn on_ancestors(&mut self, mut above: Vec<wire::Ancestor>, out: &mut Outputs<Report>) {
+    /// Handles that the daemons above this one are these, its parent first. The uplink passes on only those of a head that is not too old.
+    pub(super) fn on_ancestors(&mut self, ancestors: wire::Ancestors, out: &mut Outputs<Report>) {
+        let wire::Ancestors { mut above, epoch, standbys, .. } = ancestors;
+        let epoch = epoch.filter(|epoch| epoch.number > self.epoch.number);
+        if epoch.is_some() {
+            self.head_addrs = addresses_of_head(&above);
+        }
+        let epoch = epoch.unwrap_or_else(|| self.epoch.clone());
         // The head may not know at which address others reach it.
         if let Some(head) = above.first_mut().filter(|parent| parent.node == HEAD) {
             let new: Vec<String> =
                 self.head_addrs.iter().filter(|address| !head.addresses.contains(address)).cloned().collect();
             head.addresses.extend(new);
         }
-        if above == self.above {
+        let are_known = matches!(&self.standbys, Standbys::Told(told) if *told == standbys);
+        if above == self.above && epoch == self.epoch && are_known {
             return;
         }
-        self.above.clone_from(&above);
-        out.push(Effect::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above }));
-        for child in self.tree.children() {
-            out.send(child.link, self.ancestors_for(machine_of(&child.info)));
-        }
+        (self.above, self.epoch, self.standbys) = (above, epoch, Standbys::Told(standbys));
+        self.keep_ancestors(out);
+        self.tell_children(out);
     }
 
     /// Records that these nodes are below this child now, and no longer where they were.
@@ -234,7 +302,8 @@ impl Node {
         let nodes = std::iter::once(self.me.clone()).chain(self.tree.report()).collect();
         let Approach { redirected, orphan, unreachable } = approach;
         let (dvm, connect_back) = (self.dvm.clone(), self.connect_back.into());
-        let node = wire::NodeHello { nodes, dvm, redirected, orphan, unreachable, connect_back };
+        let epoch = Some(self.epoch.clone()).filter(|epoch| epoch.number > 0);
+        let node = wire::NodeHello { nodes, dvm, redirected, orphan, unreachable, connect_back, epoch };
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(Who::Node(node)) }
     }
 
@@ -313,6 +382,11 @@ impl Node {
     }
 
     fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Outputs<Report>) {
+        if dvm != self.dvm {
+            self.over.clear();
+            self.epoch = wire::HeadEpoch::default();
+            self.standbys = Standbys::Told(Vec::new());
+        }
         if dvm != self.dvm || node != self.me.node {
             self.above.clear();
             // The children belong to this daemon's previous node id and must dial again.

@@ -28,6 +28,7 @@ mod steps;
 mod tree;
 mod waits;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
@@ -39,6 +40,7 @@ use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use asked::Asked;
 use counts::Counts;
+use joining::Standbys;
 use members::{Members, Settled};
 use overdue::{Due, Overdue};
 use pmi_calls::PmiCalls;
@@ -46,6 +48,8 @@ use relays::Relays;
 use steps::Steps;
 use tree::Tree;
 
+/// How many jobs that are over a node remembers.
+const OVER_MAX: usize = 4096;
 /// How long a daemon waits for its jobs after a forced stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -65,6 +69,9 @@ pub(crate) struct Node {
     cut_off_since: Option<Duration>,
     /// The daemons above this one: its parent first, the head last.
     above: Vec<wire::Ancestor>,
+    /// The highest epoch of a head that this daemon has heard of: the one that it obeys.
+    epoch: wire::HeadEpoch,
+    standbys: Standbys,
     arity: usize,
     tree: Tree,
     relays: Relays,
@@ -74,6 +81,8 @@ pub(crate) struct Node {
     asked: Asked,
     overdue: Overdue,
     counts: Counts,
+    /// The last jobs whose steps here were released.
+    over: BTreeSet<JobId>,
     stopping: Option<Stopping>,
 }
 
@@ -86,17 +95,22 @@ struct Stopping {
 
 impl Node {
     pub(crate) fn new(now: Now, start: Start, tuning: Tuning) -> Node {
-        let Start { me, dvm, head_addr, above, connect_back, steps, .. } = start;
+        let Start { me, dvm, head_addr, above, epoch, standbys, connect_back, steps, .. } = start;
         let is_root = head_addr.is_none();
+        // What the user has said may be older than a head that has taken over.
+        let told = if epoch.number > 0 { joining::addresses_of_head(&above) } else { Vec::new() };
+        let head_addrs = if told.is_empty() { head_addr.into_iter().collect() } else { told };
         let mut node = Node {
             me,
             dvm,
-            head_addrs: head_addr.into_iter().collect(),
+            head_addrs,
             is_root,
             connect_back,
             parent_up: false,
             cut_off_since: (!is_root).then_some(now.mono),
             above,
+            epoch,
+            standbys: if is_root { Standbys::Here(Vec::new()) } else { Standbys::Told(standbys) },
             arity: tuning.arity,
             tree: Tree::default(),
             relays: Relays::default(),
@@ -106,6 +120,7 @@ impl Node {
             asked: Asked::default(),
             overdue: Overdue::default(),
             counts: Counts::default(),
+            over: BTreeSet::new(),
             stopping: None,
         };
         for KnownStep { job, map, group, owner } in steps {
@@ -134,6 +149,8 @@ impl Node {
             Order::Repeat { nodes, body } => {
                 self.to_links(self.tree.links_to(&nodes), &Down { body: Some(body) }, out);
             }
+            Order::LaunchElsewhere(launch) => self.relay_launch(&launch, out),
+            Order::Reign { epoch, standbys } => self.on_reign(epoch, standbys, out),
             Order::GiveUp { job, nodes, why, loss } => self.give_up(job, nodes, why, loss, out),
             Order::Admit { link, nodes } => self.admit(now, link, nodes, out),
             Order::Redirect { link, redirect } => {

@@ -3,7 +3,7 @@
 use rsd_proto::v1::{self as wire, Down, Up, down, up};
 
 use super::relay::Ripe;
-use super::{Node, of_steps};
+use super::{Node, OVER_MAX, of_steps};
 use crate::between::{Outputs, Report};
 use crate::contract::{Effect, LinkId};
 use crate::taskmap::TaskMap;
@@ -66,7 +66,7 @@ impl Node {
             down::Body::Stop(_) => self.on_stop(now, out),
             down::Body::Leave(leave) => self.on_leave(now, leave, out),
             down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms, out),
-            down::Body::Ancestors(ancestors) => self.on_ancestors(ancestors.above, out),
+            down::Body::Ancestors(ancestors) => self.on_ancestors(ancestors, out),
             // The shell and the uplink take the first three from the stream; calls never cross daemons.
             down::Body::Welcome(_)
             | down::Body::Redirect(_)
@@ -86,17 +86,27 @@ impl Node {
         }
         self.epoch_begun(job, &map, &launch.group);
         let owner = launch.owner.as_ref().map(|owner| owner.uid);
-        self.ensure_relay(job, map.clone(), owner);
-        self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
+        self.relay_launch(&launch, out);
         if map.count_on(self.me.node) == 0 || !self.steps.expect(job, owner) {
             return; // no ranks on this node, or a repeat after a cut link
         }
-        if self.stopping.is_some() {
+        if self.over.contains(&job) {
+            // An earlier head has released it, and could not tell this one: it must not run twice.
+            self.on_step_lost(job, sentences::over_before(), out);
+        } else if self.stopping.is_some() {
             self.on_step_lost(job, sentences::daemon_stopping(), out);
         } else {
             self.steps.launch(job);
             out.push(Effect::StartStep(launch));
         }
+    }
+
+    /// Passes a launch on, and starts nothing here.
+    pub(super) fn relay_launch(&mut self, launch: &wire::Launch, out: &mut Outputs<Report>) {
+        let Some(Ok(map)) = launch.map.clone().map(TaskMap::try_from) else { return };
+        let links = self.tree.links_to(map.nodes());
+        self.ensure_relay(launch.job, map, launch.owner.as_ref().map(|owner| owner.uid));
+        self.to_links(links, &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
     }
 
     /// Passes on an order to end a job's ranks on some nodes.
@@ -130,6 +140,12 @@ impl Node {
         }
         self.to_job(job, down::Body::Release(wire::Release { job }), out);
         let relay = self.relays.remove(job);
+        if relay.as_ref().is_some_and(|relay| relay.map.count_on(self.me.node) > 0) {
+            self.over.insert(job);
+            if self.over.len() > OVER_MAX {
+                self.over.pop_first();
+            }
+        }
         self.counts.passed(job, u64::MAX);
         if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(job) {
             self.overdue.forget(job);

@@ -94,7 +94,9 @@ impl Step {
                 | name_call::Op::LookupData(_)
                 | name_call::Op::UnpublishData(_)
                 | name_call::Op::Describe(_)
-                | name_call::Op::Event(_),
+                | name_call::Op::Event(_)
+                | name_call::Op::Control(_)
+                | name_call::Op::Namespaces(_),
             )
             | None => return,
         };

@@ -49,6 +49,8 @@ impl Step {
             name_call::Op::LookupData(data) => data.rank,
             name_call::Op::UnpublishData(data) => data.rank,
             name_call::Op::Event(event) => event.rank,
+            name_call::Op::Control(control) => control.rank,
+            name_call::Op::Namespaces(namespaces) => namespaces.rank,
             name_call::Op::Meet(meet) => meet.arrived.first()?.first,
             name_call::Op::Publish(_)
             | name_call::Op::Lookup(_)

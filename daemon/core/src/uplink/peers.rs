@@ -1,7 +1,7 @@
 //! The daemons that may become the parent, and the order in which they are tried.
 //!
-//! A *round* tries each of them once: first the parent that was lost, then its ancestors up to the head, then the address that the
-//! user gave. So a daemon never forgets the head, even after a redirect.
+//! A *round* tries each of them once: first the parent that was lost, then its ancestors up to the head, then the places where standbys
+//! will be the head, then the address that the user gave. So a daemon never forgets the head, even after a redirect.
 
 use std::collections::VecDeque;
 
@@ -50,14 +50,16 @@ pub(super) struct Peers {
     /// The lost parent.
     pub(super) parent: Option<Peer>,
     above: Vec<Ancestor>,
+    /// Where standbys will be the head.
+    standbys: Vec<Ancestor>,
     /// The peers that this round has not tried yet.
     round: VecDeque<Peer>,
 }
 
 impl Peers {
-    /// `above`: what the daemon knew before it was restarted.
-    pub(super) fn new(join: String, above: Vec<Ancestor>) -> Peers {
-        let mut peers = Peers { join, head: Vec::new(), parent: None, above, round: VecDeque::new() };
+    /// `above` and `standbys`: what the daemon knew before it was restarted.
+    pub(super) fn new(join: String, above: Vec<Ancestor>, standbys: Vec<Ancestor>) -> Peers {
+        let mut peers = Peers { join, head: Vec::new(), parent: None, above, standbys, round: VecDeque::new() };
         peers.begin_round();
         // The user's word comes first.
         let join = peers.joined();
@@ -74,8 +76,8 @@ impl Peers {
         Peer { addresses: vec![self.join.clone()], node: None, role: Role::Head }
     }
 
-    pub(super) fn set_above(&mut self, above: &[Ancestor]) {
-        self.above = above.to_vec();
+    pub(super) fn set_above(&mut self, above: &[Ancestor], standbys: &[Ancestor]) {
+        (self.above, self.standbys) = (above.to_vec(), standbys.to_vec());
     }
 
     pub(super) fn set_head(&mut self, addresses: &[String]) {
@@ -87,8 +89,12 @@ impl Peers {
             let role = if above.node == HEAD { Role::Head } else { Role::Ancestor };
             Peer { addresses: above.addresses.clone(), node: Some(above.node), role }
         });
+        let later = self.standbys.iter().map(|standby| {
+            // Whichever standby it is, it will answer as the head.
+            Peer { addresses: standby.addresses.clone(), node: Some(HEAD), role: Role::Head }
+        });
         let head = Peer { addresses: self.head.clone(), node: None, role: Role::Head };
-        let all = self.parent.iter().cloned().chain(above).chain([head, self.joined()]);
+        let all = self.parent.iter().cloned().chain(above).chain(later).chain([head, self.joined()]);
         let mut round = VecDeque::<Peer>::new();
         for peer in all {
             let is_known = |address: &String| round.iter().any(|known| known.addresses.contains(address));

@@ -17,7 +17,13 @@ impl Bench {
     fn with(seed: u64, above: &[(NodeId, &str)]) -> Bench {
         let now = Duration::from_secs(100);
         let limits = Limits { dial_deadline: DEADLINE, retry_max: RETRY_MAX };
-        let uplink = Uplink::new(Now { mono: now, unix_ms: 0 }, "head".into(), ancestors(above), limits, seed);
+        let uplink = Uplink::new(
+            Now { mono: now, unix_ms: 0 },
+            "head".into(),
+            Known { above: ancestors(above), ..Known::default() },
+            limits,
+            seed,
+        );
         Bench { uplink, now }
     }
 
@@ -62,7 +68,7 @@ impl Bench {
         bench.redirect(7, "parent");
         bench.welcome(7);
         let above = ancestors(&[(7, "parent"), (3, "above"), (0, "head")]);
-        let told = down::Body::Ancestors(rsd_proto::v1::Ancestors { dvm: String::new(), above });
+        let told = down::Body::Ancestors(rsd_proto::v1::Ancestors { above, ..Default::default() });
         bench.handle(Input::Down(Down { body: Some(told) }));
         assert_eq!(bench.uplink.next_deadline(), None);
         bench.now += STABLE;
@@ -97,6 +103,7 @@ fn text_of(action: &Action) -> String {
             text
         }
         Action::Abandon => "abandon".into(),
+        Action::Leave => "leave".into(),
         Action::Deliver(rsd::Input::Welcome(_)) => "welcome".into(),
         Action::Deliver(rsd::Input::Redirected(_)) => "redirect delivered".into(),
         Action::Deliver(rsd::Input::ParentLost) => "parent lost".into(),
@@ -305,4 +312,47 @@ fn an_attempt_without_an_answer_is_abandoned_at_the_deadline() {
     let (waited, done) = bench.wait();
     assert_eq!((waited, done[0].as_str()), (FIRST_ROUND, "abandon"));
     assert_eq!(done[1], "dial above, orphan, without [7]");
+}
+
+fn told(bench: &mut Bench, epoch: u64, standbys: &[(NodeId, &str)]) -> Vec<String> {
+    let above = ancestors(&[(0, "head")]);
+    let epoch = Some(rsd_proto::v1::HeadEpoch { number: epoch, ..Default::default() });
+    let standbys = ancestors(standbys);
+    let told = rsd_proto::v1::Ancestors { above, epoch, standbys, ..Default::default() };
+    bench.handle(Input::Down(Down { body: Some(down::Body::Ancestors(told)) }))
+}
+
+#[test]
+fn when_the_head_is_lost_the_standbys_are_tried() {
+    let mut bench = Bench::new();
+    bench.wait();
+    bench.welcome(0);
+    told(&mut bench, 0, &[(4, "standby")]);
+    bench.now += STABLE;
+    let mut dialled = bench.handle(Input::Lost { silent: true });
+    dialled.extend((0..3).flat_map(|_| bench.fail_with(Failure::Silent)));
+    assert!(dialled.contains(&"dial standby".to_owned()), "{dialled:?}");
+}
+
+#[test]
+fn a_parent_with_an_earlier_head_is_refused_and_left() {
+    let mut bench = Bench::new();
+    bench.wait();
+    bench.welcome(0);
+    assert_eq!(told(&mut bench, 2, &[]).len(), 1, "it is passed on");
+    // A daemon below has heard of a later head.
+    bench.now += STABLE;
+    let left = bench.handle(Input::Epoch(3));
+    assert_eq!(left[..2], ["parent lost", "leave"]);
+    assert!(matches!(bench.uplink.state, State::Dialing { .. } | State::Waiting { .. }));
+    if matches!(bench.uplink.state, State::Waiting { .. }) {
+        bench.wait();
+    }
+    let refused = bench.handle(Input::Welcomed(Welcome { epoch: 2, ..Welcome::default() }));
+    assert_eq!(refused[..2], ["parent lost", "leave"], "the epoch of the head before");
+    while !matches!(bench.uplink.state, State::Dialing { .. }) {
+        bench.wait();
+    }
+    assert_eq!(bench.handle(Input::Welcomed(Welcome { epoch: 3, ..Welcome::default() })), ["welcome"]);
+    assert_eq!(told(&mut bench, 2, &[])[..2], ["parent lost", "leave"], "no word of an earlier head is passed on");
 }

@@ -1,7 +1,7 @@
 //! What goes through the head: values of other nodes and jobs, published values, events, spawned jobs.
 
 use rsd_core::step::{Input, Status as Exit};
-use rsd_proto::pmix::{App, Codec, Info, Kept, Proc, Reply, Request, Scope, Status, Value, keys, rank};
+use rsd_proto::pmix::{App, Codec, Info, Kept, Proc, Query, Reply, Request, Scope, Status, Value, keys, rank};
 use rsd_proto::v1::{self as wire, down, name_call, up};
 
 use crate::bench::{JOB, Node, job};
@@ -89,6 +89,80 @@ fn another_job_is_described_before_its_values() {
     assert!(matches!(&call.op, Some(name_call::Op::FetchData(_))));
     node.answer_call(&call, wire::NameResult { status: -46, ..Default::default() });
     assert_eq!(node.answer(client, 2, &of_rank), Some(Reply::Done(Status::NOT_FOUND)));
+}
+
+#[test]
+fn other_jobs_are_listed_and_described_for_queries() {
+    let mut node = job(&[1]).remove(0);
+    let client = node.connect(0, Codec::V41);
+    let query = |key: &str, job: Option<&str>| Query {
+        keys: vec![key.into()],
+        qualifiers: job.map(|job| Info::new(keys::NAMESPACE, Value::text(job))).into_iter().collect(),
+    };
+    let queries = vec![
+        query(keys::QUERY_NAMESPACES, None),
+        query(keys::JOB_SIZE, Some("rsd-dvm.other")),
+        query(keys::QUERY_PROC_TABLE, Some("rsd-dvm.other")),
+        query(keys::JOB_SIZE, Some("none")),
+        query(keys::JOB_SIZE, None),
+    ];
+    let request = Request::Query(queries);
+    node.ask(client, 1, &request);
+    let call = node.name_call();
+    assert_eq!(call.op, Some(name_call::Op::Namespaces(wire::Namespaces { rank: 0 })));
+    let listed = format!("{JOB},rsd-dvm.other");
+    node.answer_call(&call, wire::NameResult { ok: true, data: listed.clone().into(), ..Default::default() });
+    for _ in 0..2 {
+        let call = node.name_call();
+        let result = match call.op {
+            Some(name_call::Op::Describe(ref job)) if job == "rsd-dvm.other" => {
+                wire::NameResult { ok: true, description: Some(other_job()), ..Default::default() }
+            }
+            _ => wire::NameResult { status: -46, ..Default::default() },
+        };
+        assert_eq!(node.answer(client, 1, &request), None, "one is still unknown");
+        node.answer_call(&call, result);
+    }
+    let Some(Reply::Infos(status, infos)) = node.answer(client, 1, &request) else { panic!("no answer") };
+    assert_eq!(status, Status::PARTIAL_SUCCESS);
+    let of = |at: usize| (infos[at].key.clone(), infos[at].value.clone());
+    assert_eq!(infos.len(), 4);
+    assert_eq!(of(0), (keys::QUERY_NAMESPACES.into(), Value::text(listed)));
+    assert_eq!(of(1), (keys::JOB_SIZE.into(), Value::Uint32(3)));
+    assert!(format!("{:?}", infos[2].value).matches("rsd-dvm.other").count() >= 3, "{:?}", infos[2].value);
+    assert_eq!(of(3), (keys::JOB_SIZE.into(), Value::Uint32(1)));
+}
+
+#[test]
+fn processes_elsewhere_are_signalled_and_ended_by_the_head() {
+    let mut node = job(&[1, 1]).remove(0);
+    let client = node.connect(0, Codec::V41);
+    let control =
+        |job: &str, rank, info| Request::JobControl { targets: vec![Proc::new(job, rank)], infos: vec![info] };
+    let signal = || Info::new(keys::JOB_CONTROL_SIGNAL, Value::Int(12));
+    let end = || Info::new(keys::JOB_CONTROL_TERMINATE, Value::Bool(true));
+    let of = |job: &str, what, ranks: Vec<wire::RankRun>| wire::Control {
+        namespace: job.into(),
+        what: Some(what),
+        ranks,
+        rank: 0,
+    };
+    let one = vec![wire::RankRun { first: 1, last: 1 }];
+    for (tag, request, expected) in [
+        (1, control(JOB, 1, signal()), of(JOB, wire::control::What::Signal(12), one)),
+        (2, control(JOB, rank::WILDCARD, signal()), of(JOB, wire::control::What::Signal(12), vec![])),
+        (3, control("other", rank::WILDCARD, end()), of("other", wire::control::What::End(true), vec![])),
+    ] {
+        node.ask(client, tag, &request);
+        let call = node.name_call();
+        assert_eq!(call.op, Some(name_call::Op::Control(expected)));
+        assert_eq!(node.answer(client, tag, &request), None, "the head has not answered");
+        node.answer_call(&call, wire::NameResult { ok: true, ..Default::default() });
+        assert_eq!(node.answer(client, tag, &request), Some(Reply::Infos(Status::SUCCESS, vec![])));
+    }
+    let one_of_two =
+        Request::JobControl { targets: vec![Proc::new(JOB, 0), Proc::new("other", 0)], infos: vec![signal()] };
+    assert_eq!(node.call(client, &one_of_two), Reply::Done(Status::NOT_SUPPORTED));
 }
 
 #[test]

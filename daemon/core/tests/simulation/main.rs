@@ -10,8 +10,8 @@
 //!   that cannot find each other.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
-//!   [`restarts`]: the state that a head keeps. [`values`]: values that processes exchange by name. [`waits`]: what jobs wait for.
-//!   [`queueing`]: when queued jobs start. [`usage`]: what ranks have used.
+//!   [`restarts`]: the state that a head keeps. [`standbys`]: heads on other machines. [`values`]: values that processes exchange by
+//!   name. [`waits`]: what jobs wait for. [`queueing`]: when queued jobs start. [`usage`]: what ranks have used.
 
 mod alone;
 mod between_jobs;
@@ -33,6 +33,7 @@ mod queueing;
 mod ranks;
 mod restarts;
 mod rng;
+mod standbys;
 mod steps;
 mod survivors;
 mod tree;

@@ -306,7 +306,7 @@ fn attempts(world: &World, job: JobId) -> Vec<usize> {
                 assert_eq!(requeued.next as usize, placed.len(), "job {job}");
                 placed.push(0);
             }
-            Some(job_event::Body::Placed(_)) => *placed.last_mut().unwrap() += 1,
+            Some(job_event::Body::Placed(_)) => *placed.last_mut().expect("it begins with one attempt") += 1,
             _ => {}
         }
     }

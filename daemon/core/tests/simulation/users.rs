@@ -389,6 +389,10 @@ fn processes_meet_fetch_publish_and_notify_only_among_jobs_of_their_user() {
     };
     let fetch = |job| Op::FetchData(wire::FetchData { namespace: namespace(job), ..Default::default() });
     let event = |to| Op::Event(wire::Event { to, ..Default::default() });
+    let control =
+        |job, what| Op::Control(wire::Control { namespace: namespace(job), what: Some(what), ..Default::default() });
+    let signal = |job| control(job, wire::control::What::Signal(10));
+    let end = |job| control(job, wire::control::What::End(true));
     // What Ann's job is answers like what does not exist.
     let none = 777;
     for (theirs, unknown) in [
@@ -396,6 +400,8 @@ fn processes_meet_fetch_publish_and_notify_only_among_jobs_of_their_user() {
         (fetch(ann), fetch(none)),
         (Op::Describe(namespace(ann)), Op::Describe(namespace(none))),
         (event(all(&[ann])), event(all(&[none]))),
+        (signal(ann), signal(none)),
+        (end(ann), end(none)),
     ] {
         let answers = [theirs, unknown].map(|op| {
             let (result, effects) = head.request(bob_step, bob, op);
@@ -425,6 +431,20 @@ fn processes_meet_fetch_publish_and_notify_only_among_jobs_of_their_user() {
     let told: Vec<LinkId> =
         downs(&effects).filter_map(|(link, body)| matches!(body, down::Body::Notify(_)).then_some(link)).collect();
     assert_eq!(told, [bob_step], "an event for all is for all of the user");
+
+    let (listed, _) = head.request(bob_step, bob, Op::Namespaces(wire::Namespaces { rank: 0 }));
+    assert_eq!(listed.expect("an answer").data, namespace(bob));
+    let (signalled, effects) = head.request(ann_step, ann, signal(ann));
+    assert!(signalled.expect("an answer").ok);
+    let signals = |effects: &[Effect]| downs(effects).filter(|(_, body)| matches!(body, down::Body::Signal(_))).count();
+    assert_eq!(signals(&effects), 1);
+    let run = |first, last| vec![wire::RankRun { first, last }];
+    let to = |ranks| {
+        let what = Some(wire::control::What::Signal(10));
+        Op::Control(wire::Control { namespace: namespace(ann), what, ranks, ..Default::default() })
+    };
+    let (beyond, effects) = head.request(ann_step, ann, to(run(0, 99)));
+    assert_eq!((beyond.expect("an answer").status, signals(&effects)), (-27, 0));
 
     // A step cannot answer for another's process, nor end its ranks.
     let (waits, effects) = head.request(ann_step, ann, fetch(ann));

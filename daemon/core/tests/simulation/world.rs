@@ -5,6 +5,7 @@
 
 mod clients;
 mod daemons;
+mod heads;
 mod uplinks;
 mod wires;
 
@@ -131,10 +132,18 @@ pub(crate) struct Machine {
     opens: Option<Opens>,
     listens: bool,
     isolated: bool,
+    /// In a partition, machines reach only those on the same side.
+    side: u8,
+    /// Whether its daemon is a head that was promoted: it shares the address of a standby.
+    is_promoted: bool,
+    /// The epochs of the heads that its daemon has obeyed, in order.
+    pub(crate) obeyed: Vec<u64>,
     pub(crate) daemon: Option<Pid>,
     pub(crate) steps: BTreeMap<JobId, Pid>,
     identity: (NodeId, String, String),
     above: Vec<wire::Ancestor>,
+    standbys: Vec<wire::Ancestor>,
+    epoch: wire::HeadEpoch,
     memory: Memory,
     kept: Vec<wire::Kept>,
     pub(crate) launches: BTreeMap<JobId, Bytes>,
@@ -197,7 +206,11 @@ pub(crate) struct World {
     pub(crate) records: BTreeMap<(JobId, u32), Record>,
     pub(crate) logs: BTreeMap<JobId, Vec<JobEvent>>,
     /// What is not in the logs yet.
-    unwritten: BTreeMap<JobId, UnwrittenLog>,
+    unwritten: BTreeMap<(Pid, JobId), UnwrittenLog>,
+    /// The machine of the head: of two, the later one.
+    pub(crate) head: MachineId,
+    /// The heads that have heard of a later one, and have ended.
+    pub(crate) stepped_down: Vec<MachineId>,
     answers: HashMap<ReqId, Answer>,
     /// The waiting callers of ranks: their daemon, step and number there.
     callers: BTreeMap<ReqId, (Pid, Pid, Local)>,
@@ -264,6 +277,8 @@ impl World {
             records: BTreeMap::new(),
             logs: BTreeMap::new(),
             unwritten: BTreeMap::new(),
+            head: 0,
+            stepped_down: Vec::new(),
             answers: HashMap::new(),
             callers: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -494,7 +509,7 @@ impl World {
     }
 
     pub(crate) fn nodes(&mut self) -> Vec<NodeInfo> {
-        let req = self.call(0, Call::ListNodes { load: false });
+        let req = self.call(self.head, Call::ListNodes { load: false });
         match self.answered(req) {
             Some(Answer::Nodes(nodes)) => nodes,
             other => panic!("nodes: {other:?}"),

@@ -62,6 +62,8 @@ pub(super) struct Events {
     pub(super) has_ended: bool,
     /// A log of an earlier head of which only the file's size is known.
     pub(super) is_unread: bool,
+    /// How many bytes of the file the standbys have that the head waits for; None: it waits for none.
+    pub(super) copied: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,11 @@ impl Events {
         events
     }
 
+    /// An empty log, of which standbys have so much.
+    pub(super) fn of_new_log(copied: Option<u64>) -> Events {
+        Events { copied, ..Events::default() }
+    }
+
     /// A log of a job that has ended, with a file of this size.
     pub(super) fn unread(bytes: u64) -> Events {
         let (seen, end) = (u64::MAX, u64::MAX);
@@ -227,7 +234,25 @@ impl Events {
             Item::Gap { .. } => None,
         });
         let seen = unwritten.filter(|_| !self.has_failed).unwrap_or(self.end);
-        self.seen = self.seen.max(seen);
+        self.seen = self.seen.max(seen.min(self.copied_to()));
+    }
+
+    /// The position up to which the standbys that the head waits for have the log. A file that cannot be written cannot be copied.
+    fn copied_to(&self) -> u64 {
+        let Some(bytes) = self.copied.filter(|bytes| !self.has_failed && *bytes < self.file_bytes) else {
+            return u64::MAX;
+        };
+        let next = self.jumps.partition_point(|jump| jump.next_byte <= bytes);
+        match next.checked_sub(1).and_then(|before| self.jumps.get(before)) {
+            Some(before) => before.to + (bytes - before.next_byte),
+            None => bytes,
+        }
+    }
+
+    /// Records how much the standbys have.
+    pub(super) fn set_copied(&mut self, copied: Option<u64>) {
+        self.copied = copied;
+        self.update();
     }
 
     /// Adds a follower that is about to read from this position on.
@@ -385,7 +410,8 @@ impl Events {
             };
         }
         if position < self.written_to {
-            return Place::File { byte: self.byte_of(position), file_bytes: self.file_bytes };
+            let file_bytes = if self.seen < self.written_to { self.byte_of(self.seen) } else { self.file_bytes };
+            return Place::File { byte: self.byte_of(position), file_bytes };
         }
         match self.waiting.get(self.waiting.partition_point(|item| item.to() <= position)) {
             Some(Item::Event { event, at, bytes }) => Place::Memory(Arc::clone(event), at + bytes, false),

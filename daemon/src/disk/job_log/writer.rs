@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::events::Item;
-use super::{Busy, Log, PIECE_BYTES, State, Work, lock};
+use super::{Busy, Change, Log, PIECE_BYTES, State, Work, lock};
 
 /// The pause after which a log that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -153,6 +153,7 @@ impl Log {
         events.written(piece.len());
         self.state.room.take(bytes.len() as u64);
         self.settle(&mut events, Instant::now());
+        self.state.copies.tell(Change::Grown(self.job));
         Ok(true)
     }
 

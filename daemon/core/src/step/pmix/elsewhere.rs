@@ -56,6 +56,17 @@ impl Step {
             Asked::Publish(to) => self.send_pmix(to, &Reply::Done(Status(result.status)), out),
             Asked::Lookup(to) => self.on_looked_up(to, result, out),
             Asked::Event => {}
+            Asked::Control(to) => {
+                let reply = match result.status {
+                    status::SUCCESS => Reply::Infos(Status::SUCCESS, Vec::new()),
+                    other => Reply::Done(Status(other)),
+                };
+                self.send_pmix(to, &reply, out);
+            }
+            Asked::Namespaces(to, queries) => {
+                let namespaces = (result.status == status::SUCCESS).then_some(result.data);
+                self.query_jobs(to, queries, namespaces, out);
+            }
         }
     }
 
@@ -89,6 +100,11 @@ impl Step {
             }
             None => {
                 let status = if result.status == status::SUCCESS { Status::NOT_FOUND } else { Status(result.status) };
+                for waiting in &mut self.pmix.elsewhere.waiting {
+                    if matches!(waiting.then, Then::Queried { .. }) {
+                        waiting.jobs.retain(|job| *job != namespace); // answered without it
+                    }
+                }
                 let needs = |waiting: &Waiting| waiting.jobs.contains(&namespace);
                 let (failed, others): (Vec<_>, _) =
                     std::mem::take(&mut self.pmix.elsewhere.waiting).into_iter().partition(needs);
@@ -96,6 +112,7 @@ impl Step {
                 for waiting in failed {
                     self.send_pmix(waiting.to, &Reply::Done(status), out);
                 }
+                self.answer_with_jobs(out);
             }
         }
     }
@@ -130,6 +147,7 @@ impl Step {
                 [job] => Reply::Spawned(job.namespace.clone(), job.blob(codec)),
                 _ => Reply::Done(Status::ERROR),
             },
+            Then::Queried { queries, namespaces } => self.answer_queries(&queries, namespaces.as_ref()),
             Then::Kept { proc, values } => {
                 let mut kept: Vec<Kept> = known
                     .iter()
@@ -139,6 +157,11 @@ impl Step {
                 Reply::Kept(kept)
             }
         }
+    }
+
+    /// Returns the description of another job, if it is known.
+    pub(super) fn described(&self, namespace: &str) -> Option<&Description> {
+        self.pmix.elsewhere.known.get(namespace)
     }
 
     /// Returns all processes of a known job.

@@ -301,9 +301,11 @@ impl Step {
                 }
                 return;
             }
-            Request::Query(queries) => self.answer_queries(&queries),
+            Request::Query(queries) => return self.on_pmix_query(local, to, queries, out),
             Request::Log { infos, .. } => done(self.on_pmix_log(local, &infos, out)),
-            Request::JobControl { targets, infos } => self.on_job_control(now, local, &targets, &infos, out),
+            Request::JobControl { targets, infos } => {
+                return self.on_job_control(now, local, to, &targets, &infos, out);
+            }
             Request::ResolvePeers { node, namespace } => self.resolve_peers(node.as_deref(), &namespace),
             Request::ResolveNodes { namespace } => self.resolve_nodes(&namespace),
             Request::Unknown(_) => done(Status::NOT_SUPPORTED),

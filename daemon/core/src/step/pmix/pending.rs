@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rsd_proto::pmix::{Info, Proc, keys};
+use rsd_proto::pmix::{Info, Proc, Query, keys};
 
 use super::To;
 use super::committed::Packed;
@@ -23,6 +23,10 @@ pub(super) enum Asked {
     Lookup(To),
     /// To pass on an event.
     Event,
+    /// To signal or end processes, which this client awaits.
+    Control(To),
+    /// The namespaces of all jobs, for these queries.
+    Namespaces(To, Vec<Query>),
 }
 
 /// A get that is answered from elsewhere.
@@ -46,6 +50,8 @@ pub(super) enum Then {
     Founded { members: Vec<Proc>, number: u64 },
     /// The job was spawned.
     Spawned,
+    /// Queries, some of which are about these jobs; and the namespaces of all jobs, if they were asked for.
+    Queried { queries: Vec<Query>, namespaces: Option<Bytes> },
     /// The job's description, and the values of this process if there are any.
     Kept { proc: Proc, values: Option<Packed> },
 }

@@ -1,13 +1,19 @@
 //! Questions of clients about their job, lines for its output, and requests to control it.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use rsd_proto::pmix::{DataType, Info, Proc, ProcInfo, Query, Reply, Status, Value, keys, rank, text};
-use rsd_proto::v1::Stream;
+use rsd_proto::v1::{Control, Namespaces, RankRun, Stream, control, name_call};
 
-use super::description::procs;
-use super::{Effect, Local, Step};
+use super::description::{Description, procs};
+use super::pending::{Asked, Then};
+use super::{Awaited, Effect, Local, Step, To};
 use crate::Now;
 use crate::step::Phase;
+
+/// The most other jobs that the queries of one request are about.
+const JOBS_MAX: usize = 64;
 
 /// The states of processes.
 mod state {
@@ -17,14 +23,42 @@ mod state {
 }
 
 impl Step {
-    pub(super) fn answer_queries(&self, queries: &[Query]) -> Reply {
+    /// Answers queries, with the head's help if they are about other jobs.
+    pub(super) fn on_pmix_query(&mut self, local: Local, to: To, queries: Vec<Query>, out: &mut Vec<Effect>) {
+        let mut asked = queries.iter().flat_map(|query| &query.keys);
+        if asked.any(|key| key == keys::QUERY_NAMESPACES.as_bytes()) {
+            let ticket = self.pmix.ticket(Awaited::Head(Asked::Namespaces(to, queries)));
+            return self.ask_head_for(
+                ticket,
+                name_call::Op::Namespaces(Namespaces { rank: self.ranks[local].rank }),
+                out,
+            );
+        }
+        self.query_jobs(to, queries, None, out);
+    }
+
+    /// Answers queries once the descriptions of the jobs that they are about are known.
+    pub(super) fn query_jobs(&mut self, to: To, queries: Vec<Query>, namespaces: Option<Bytes>, out: &mut Vec<Effect>) {
+        let about = queries.iter().filter_map(|query| job_of(&query.qualifiers));
+        let jobs: BTreeSet<String> = about.filter(|job| *job != self.launch.namespace).map(str::to_owned).collect();
+        if jobs.len() > JOBS_MAX {
+            return self.send_pmix(to, &Reply::Done(Status::BAD_PARAM), out);
+        }
+        self.with_jobs(to, jobs.into_iter().collect(), Then::Queried { queries, namespaces }, out);
+    }
+
+    pub(super) fn answer_queries(&self, queries: &[Query], namespaces: Option<&Bytes>) -> Reply {
         let asked = queries.iter().flat_map(|query| query.keys.iter().map(move |key| (key, &query.qualifiers[..])));
         let asked: Vec<(&Vec<u8>, &[Info])> = asked.collect();
         let answers: Vec<Info> = asked
             .iter()
             .filter_map(|(key, qualifiers)| {
                 let key = std::str::from_utf8(key).ok()?;
-                Some(Info::new(key, self.answer_query(key, qualifiers)?))
+                let value = match namespaces.filter(|_| key == keys::QUERY_NAMESPACES) {
+                    Some(namespaces) => Value::String(Some(namespaces.to_vec())),
+                    None => self.answer_query(key, qualifiers)?,
+                };
+                Some(Info::new(key, value))
             })
             .collect();
         let status = match answers.len() {
@@ -37,9 +71,15 @@ impl Step {
 
     fn answer_query(&self, key: &str, qualifiers: &[Info]) -> Option<Value> {
         let own = &self.launch.namespace;
-        let about = Info::find(qualifiers, keys::NAMESPACE).and_then(Value::as_text);
-        if about.is_some_and(|about| about != own.as_bytes()) {
-            return None;
+        let wanted = Info::find(qualifiers, keys::RANK).and_then(Value::as_number);
+        let wanted = wanted.and_then(|rank| u32::try_from(rank).ok()).filter(|rank| *rank < rank::FIRST_SPECIAL);
+        if let Some(about) = job_of(qualifiers).filter(|about| about != own) {
+            let description = self.described(about)?;
+            return match (key, wanted) {
+                (keys::QUERY_PROC_TABLE, _) => Some(table_of(description)),
+                (key, Some(rank)) => description.value_of(rank, key),
+                (key, None) => description.value(key),
+            };
         }
         let groups = &self.pmix.collectives;
         let listed = |names: Vec<&str>| Value::text(names.join(","));
@@ -65,11 +105,10 @@ impl Step {
             keys::QUERY_LOCAL_PROC_TABLE => Some(self.proc_table(true)),
             keys::QUERY_PROC_TABLE => Some(self.proc_table(false)),
             key => {
-                let wanted = Info::find(qualifiers, keys::RANK).and_then(Value::as_number);
                 let description = self.description();
-                match wanted.and_then(|rank| u32::try_from(rank).ok()) {
-                    Some(rank) if rank < rank::FIRST_SPECIAL => description.value_of(rank, key),
-                    Some(_) | None => description.value(key),
+                match wanted {
+                    Some(rank) => description.value_of(rank, key),
+                    None => description.value(key),
                 }
             }
         }
@@ -156,45 +195,85 @@ impl Step {
         }
     }
 
-    /// Controls this job's processes.
+    /// Signals or ends processes of this job or of others of the same user, and takes over what is to be removed.
     pub(super) fn on_job_control(
         &mut self,
         now: Now,
         local: Local,
+        to: To,
         targets: &[Proc],
         infos: &[Info],
         out: &mut Vec<Effect>,
-    ) -> Reply {
-        if targets.iter().any(|target| target.namespace != self.launch.namespace) {
-            return Reply::Done(Status::NO_PERMISSIONS);
+    ) {
+        let own = &self.launch.namespace;
+        let of = targets.first().map_or(own, |target| &target.namespace).clone();
+        if targets.iter().any(|target| target.namespace != of) {
+            return self.send_pmix(to, &Reply::Done(Status::NOT_SUPPORTED), out); // processes of one job at a time
         }
+        let is_own = of == *own;
         let whole = targets.is_empty() || targets.iter().any(|target| target.rank == rank::WILDCARD);
-        let is_meant = |number: u32| whole || targets.iter().any(|target| target.rank == number);
         let mut status = Status::NOT_SUPPORTED;
-        if infos.iter().any(|info| [keys::REGISTER_CLEANUP, keys::REGISTER_CLEANUP_DIR].contains(&&info.key[..])) {
+        let cleans = |info: &Info| [keys::REGISTER_CLEANUP, keys::REGISTER_CLEANUP_DIR].contains(&&info.key[..]);
+        if is_own && infos.iter().any(cleans) {
             status = self.on_cleanup(local, targets, infos);
         }
         for info in infos {
             match &info.key[..] {
-                keys::JOB_CONTROL_KILL | keys::JOB_CONTROL_TERMINATE if whole => {
+                keys::JOB_CONTROL_KILL | keys::JOB_CONTROL_TERMINATE if whole && is_own => {
                     self.on_abort(now, local, 1, true);
                     status = Status::SUCCESS;
                 }
+                keys::JOB_CONTROL_KILL | keys::JOB_CONTROL_TERMINATE if whole => {
+                    return self.control((local, to), of, control::What::End(true), Vec::new(), out);
+                }
                 keys::JOB_CONTROL_SIGNAL => {
                     let Some(signal) = info.value.as_number().and_then(|number| i32::try_from(number).ok()) else {
-                        return Reply::Done(Status::BAD_PARAM);
+                        return self.send_pmix(to, &Reply::Done(Status::BAD_PARAM), out);
                     };
-                    // Ranks of other nodes are not reached: rsctl signal does that.
-                    for (of, rank) in self.ranks.iter().enumerate() {
-                        if rank.phase == Phase::Running && rank.member.is_none() && is_meant(rank.rank) {
-                            out.push(Effect::Signal(of, signal));
-                        }
-                    }
-                    status = Status::SUCCESS;
+                    let run = |target: &Proc| RankRun { first: target.rank, last: target.rank };
+                    let ranks = if whole { Vec::new() } else { targets.iter().map(run).collect() };
+                    return self.control((local, to), of, control::What::Signal(signal), ranks, out);
                 }
                 _ => {}
             }
         }
-        Reply::Infos(status, Vec::new())
+        self.send_pmix(to, &Reply::Infos(status, Vec::new()), out);
     }
+
+    /// Asks the head to signal or end processes.
+    fn control(
+        &mut self,
+        (local, to): (Local, To),
+        namespace: String,
+        what: control::What,
+        mut ranks: Vec<RankRun>,
+        out: &mut Vec<Effect>,
+    ) {
+        ranks.sort_unstable_by_key(|run| run.first);
+        ranks.dedup();
+        let ticket = self.pmix.ticket(Awaited::Head(Asked::Control(to)));
+        let control = Control { namespace, what: Some(what), ranks, rank: self.ranks[local].rank };
+        self.ask_head_for(ticket, name_call::Op::Control(control), out);
+    }
+}
+
+/// Returns the job that a query is about, if it says so.
+fn job_of(qualifiers: &[Info]) -> Option<&str> {
+    let about = Info::find(qualifiers, keys::NAMESPACE).and_then(Value::as_text)?;
+    std::str::from_utf8(about).ok().filter(|about| !about.is_empty())
+}
+
+/// Returns the table of another job's processes, with what is known here.
+fn table_of(job: &Description) -> Value {
+    let row = |number: u32| {
+        let node = job.map.node_of(number).and_then(|id| job.map.nodes().iter().position(|node| *node == id));
+        Value::ProcInfo(Box::new(ProcInfo {
+            proc: Proc::new(&job.namespace, number),
+            hostname: node.and_then(|node| job.node_names.get(node)).and_then(|name| text(name)),
+            executable: None,
+            pid: 0,
+            state: state::RUNNING,
+        }))
+    };
+    Value::array(DataType::ProcInfo, (0..job.map.size()).map(row).collect())
 }

@@ -40,7 +40,7 @@ impl World {
     }
 
     pub(crate) fn submit(&mut self, spec: JobSpec) -> JobId {
-        let req = self.call(0, submission(spec));
+        let req = self.call(self.head, submission(spec));
         match self.answered(req) {
             Some(Answer::Submitted(job)) => job,
             other => panic!("submit was answered with {other:?}"),
@@ -48,7 +48,7 @@ impl World {
     }
 
     pub(crate) fn job(&mut self, job: JobId) -> JobInfo {
-        let req = self.call(0, Call::GetJob(job));
+        let req = self.call(self.head, Call::GetJob(job));
         match self.answered(req) {
             Some(Answer::Job(info)) => *info,
             other => panic!("job {job}: {other:?}"),
@@ -80,7 +80,7 @@ impl World {
         let eof = feed.sent == feed.chunks.len();
         let req = self.id();
         self.fed.insert(req, job);
-        if let Some(pid) = self.machines[0].daemon {
+        if let Some(pid) = self.machines[self.head].daemon {
             self.handle(pid, Input::Call { req, caller: OWNER, call: Call::Stdin { job, at: Some(at), data, eof } });
         }
     }

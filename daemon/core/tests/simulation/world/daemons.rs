@@ -12,7 +12,8 @@ impl World {
         if self.machines[id].daemon.is_some() {
             return;
         }
-        let (pid, now, is_head) = (self.id(), self.now(), id == 0);
+        let is_head = id == 0 || self.machines[id].is_promoted;
+        let (pid, now) = (self.id(), self.now());
         let join = self.address(self.machines[id].joins);
         self.drop_orders(id);
         let machine = &mut self.machines[id];
@@ -35,6 +36,8 @@ impl World {
             dvm,
             head_addr: (!is_head).then(|| join.clone()),
             above: machine.above.clone(),
+            epoch: machine.epoch.clone(),
+            standbys: machine.standbys.clone(),
             connect_back: if is_head { 0 } else { 1 },
             memory: machine.memory,
             steps: launches.collect(),
@@ -48,8 +51,9 @@ impl World {
         let listen = if listens { self.listen(id) } else { String::new() };
         let me = NodeInfo { listen, may_listen: true, ..start.me };
         let core = Rsd::new(now, Start { me, ..start }, self.tuning);
-        let above = self.machines[id].above.clone();
-        let uplink = Uplink::new(now, join, above, UPLINK_LIMITS, pid);
+        let Machine { above, standbys, epoch, .. } = &self.machines[id];
+        let known = uplink::Known { above: above.clone(), standbys: standbys.clone(), epoch: epoch.number };
+        let uplink = Uplink::new(now, join, known, UPLINK_LIMITS, pid);
         let daemon = Daemon {
             machine: id,
             core,
@@ -61,7 +65,11 @@ impl World {
             tick: None,
         };
         self.daemons.insert(pid, daemon);
-        if is_head {
+        if is_head && id != self.head {
+            // An earlier head, whose logs are not the DVM's any more.
+            let records = self.machines[id].kept.clone();
+            self.handle(pid, Input::Kept { records, logs: Vec::new() });
+        } else if is_head {
             let records = self.machines[id].kept.clone();
             let KeptJobs { alive, ended } = jobs_of(&records);
             self.logs.retain(|job, _| alive.contains(job) || ended.contains(job));
@@ -169,7 +177,7 @@ impl World {
             Effect::Answer { req, answer } => self.answer(req, answer),
             Effect::Log { job, event } => {
                 let event = JobEvent::decode(&*event.encode_to_vec()).expect("what was encoded decodes");
-                let unwritten = self.unwritten.entry(job).or_default();
+                let unwritten = self.unwritten.entry((pid, job)).or_default();
                 unwritten.events.push(event);
                 if !std::mem::replace(&mut unwritten.is_scheduled, true) {
                     let delay = self.delay();
@@ -177,8 +185,10 @@ impl World {
                 }
             }
             Effect::DropLog(job) => {
-                self.logs.remove(&job);
-                self.unwritten.remove(&job);
+                if machine == self.head {
+                    self.logs.remove(&job);
+                }
+                self.unwritten.remove(&(pid, job));
             }
             Effect::Remember(memory) => self.machines[machine].memory = memory,
             Effect::Keep(kept) => {
@@ -195,7 +205,17 @@ impl World {
                 }
             }
             Effect::Identity { node, dvm, name, .. } => self.machines[machine].identity = (node, dvm, name),
-            Effect::Ancestors(ancestors) => self.machines[machine].above = ancestors.above,
+            Effect::Ancestors(ancestors) => {
+                let epoch = ancestors.epoch.unwrap_or_default();
+                let machine = &mut self.machines[machine];
+                machine.obeyed.push(epoch.number);
+                (machine.above, machine.standbys, machine.epoch) = (ancestors.above, ancestors.standbys, epoch);
+            }
+            Effect::StepDown(epoch) => {
+                assert!(epoch.number > 0, "the first head replaces none");
+                self.stepped_down.push(machine);
+                self.end_daemon(pid);
+            }
             Effect::Exit => {
                 // After its last messages.
                 let ends = self.wires.iter().filter_map(|(id, wire)| match wire {
@@ -218,9 +238,7 @@ impl World {
     pub(super) fn end_daemon(&mut self, pid: Pid) {
         let Some(daemon) = self.daemons.remove(&pid) else { return };
         self.machines[daemon.machine].daemon = None;
-        if daemon.machine == 0 {
-            self.unwritten.clear();
-        }
+        self.unwritten.retain(|(of, _), _| *of != pid);
         self.break_wires_of(|wire| wire.upper == pid || wire.lower == Lower::Daemon(pid));
         self.hang_up_on_processes(pid);
         self.fail_calls_to(pid);
@@ -234,7 +252,7 @@ impl World {
 
     /// Replays the journal as it is now: a head that begins with it has the state of this one.
     fn check_journal(&self, pid: Pid) {
-        let (daemon, machine) = (&self.daemons[&pid], &self.machines[0]);
+        let (daemon, machine) = (&self.daemons[&pid], &self.machines[self.daemons[&pid].machine]);
         let launches = machine.launches.keys().map(|job| KnownStep {
             job: *job,
             map: TaskMap::default(),
@@ -271,11 +289,13 @@ impl World {
         if !self.daemons.contains_key(&pid) {
             return; // it was killed before
         }
-        let Some(unwritten) = self.unwritten.get_mut(&job) else { return };
+        let Some(unwritten) = self.unwritten.get_mut(&(pid, job)) else { return };
         unwritten.is_scheduled = false;
         unwritten.written += unwritten.events.len() as u64;
         let (events, written) = (std::mem::take(&mut unwritten.events), unwritten.written);
-        self.logs.entry(job).or_default().extend(events);
+        if self.daemons[&pid].machine == self.head {
+            self.logs.entry(job).or_default().extend(events);
+        }
         self.handle(pid, Input::LogWritten { log: job, events: written, lost_bytes: 0 });
     }
 }

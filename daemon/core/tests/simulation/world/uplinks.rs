@@ -31,6 +31,14 @@ impl World {
                 }
                 None
             }
+            uplink::Action::Leave => {
+                let daemon = self.daemons.get_mut(&pid);
+                let wires = daemon.map(|daemon| [daemon.dialing.take(), daemon.parent.take()]);
+                for wire in wires.into_iter().flatten().flatten() {
+                    self.send_eof(wire, Way::Up);
+                }
+                None
+            }
             uplink::Action::Deliver(input) => {
                 self.handle(pid, input);
                 None
@@ -133,7 +141,10 @@ impl World {
     }
 
     pub(super) fn port(&self, machine: MachineId) -> u64 {
-        let Machine { port_moves, incarnation, .. } = &self.machines[machine];
+        let Machine { port_moves, incarnation, is_promoted, .. } = &self.machines[machine];
+        if *is_promoted {
+            return 7100;
+        }
         if *port_moves { 7000 + incarnation } else { 7000 }
     }
 

@@ -159,7 +159,8 @@ impl World {
     }
 
     pub(super) fn reaches(&self, from: MachineId, to: MachineId) -> bool {
-        from == to || !(self.machines[from].isolated || self.machines[to].isolated)
+        let (from_side, to_side) = (self.machines[from].side, self.machines[to].side);
+        from == to || from_side == to_side && !(self.machines[from].isolated || self.machines[to].isolated)
     }
 
     pub(super) fn count_down(&mut self, id: WireId, from: MachineId, down: &Down) {
