@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 18] = [
     "p2p",
     "requests",
     "datatypes",
@@ -19,6 +19,8 @@ const PROGRAMS: [&str; 16] = [
     "more",
     "attributes",
     "errors",
+    "faults",
+    "topologies",
     "collectives",
     "threads",
     "startup",

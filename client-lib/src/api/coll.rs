@@ -16,10 +16,12 @@ use super::args::put;
 use super::completion::add;
 use super::ints::Ints;
 use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, OpHandle, RequestHandle};
+use crate::coll::operands::{Memory, Operands};
 use crate::coll::run::{Progress, Run};
-use crate::coll::{CollectiveId, Members, Messages};
+use crate::coll::{Area, CollectiveId, Members, Messages, Slice, alltoall};
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
 use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
 use plan::{On, Plan, What, inter, intra};
@@ -130,6 +132,27 @@ forms! {
 
     exscan: exscan iexscan exscan_init
         (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle; comm) "Exscan";
+
+    neighbor_allgather: neighbor_allgather ineighbor_allgather neighbor_allgather_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle; comm) "Neighbor_allgather";
+
+    neighbor_allgatherv: neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcounts: Ints,
+         displs: Ints, recvtype: DatatypeHandle; comm) "Neighbor_allgatherv";
+
+    neighbor_alltoall: neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle; comm) "Neighbor_alltoall";
+
+    neighbor_alltoallv: neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init
+        (sendbuf: *const c_void, sendcounts: Ints, sdispls: Ints, sendtype: DatatypeHandle, recvbuf: *mut c_void,
+         recvcounts: Ints, rdispls: Ints, recvtype: DatatypeHandle; comm) "Neighbor_alltoallv";
+
+    neighbor_alltoallw: neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init
+        (sendbuf: *const c_void, sendcounts: Ints, sdispls: *const i64, sendtypes: *const DatatypeHandle,
+         recvbuf: *mut c_void, recvcounts: Ints, rdispls: *const i64, recvtypes: *const DatatypeHandle; comm)
+        "Neighbor_alltoallw";
 }
 
 /// Messages of persistent operations have separate tags: these operations start in any order, the others in the same
@@ -138,7 +161,7 @@ const PERSISTENT_TAGS: u32 = 1 << 30;
 
 /// A run that is ready to start.
 fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<RequestId>, Members)> {
-    let Plan { comm, members, what, operands, reduction } = plan;
+    let Plan { comm, members, what, operands, reduction, fault } = plan;
     let started = &mut state.comms.get_mut(comm)?.collectives;
     let tag = (*started % PERSISTENT_TAGS) | if persistent { PERSISTENT_TAGS } else { 0 };
     *started = started.wrapping_add(1);
@@ -147,7 +170,7 @@ fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<R
         What::Schedule(schedule) => Arc::new(schedule),
     };
     let mut run = state.collectives.spare();
-    run.prepare(schedule, operands, reduction, tag as i32)?;
+    run.prepare(schedule, operands, reduction, tag as i32, fault)?;
     Ok((run, members))
 }
 
@@ -182,8 +205,14 @@ fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl F
 
 unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
-    let comm = plan.comm;
+    let (comm, fault) = (plan.comm, plan.fault.clone());
     let id = added(guard, plan, false)?;
+    if let Some(fault) = fault {
+        // The others depend on this rank's part.
+        guard.start_collective(id)?;
+        guard.collectives.forget(id);
+        return Err(fault);
+    }
     let handle = add(guard, Request::Collective { id, comm })?;
     guard.start_collective(id)?;
     // SAFETY: the caller's promise.
@@ -192,8 +221,13 @@ unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) 
 
 unsafe fn init(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
-    let comm = plan.comm;
+    let (comm, fault) = (plan.comm, plan.fault.clone());
     let id = added(guard, plan, true)?;
+    if let Some(fault) = fault {
+        // Only the count of the calls, which all ranks have in common, needs it.
+        guard.collectives.forget(id);
+        return Err(fault);
+    }
     let persistent = Persistent { start: Start::Collective(id), active: None, comm };
     let handle = add(guard, Request::Persistent(Box::new(persistent)))?;
     // SAFETY: the caller's promise.
@@ -204,6 +238,59 @@ fn added(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<Collectiv
     let (run, members) = prepared(state, plan, persistent)?;
     Ok(state.collectives.add(run, members, persistent))
 }
+
+/// Every member sends a list of words to every member; returns `words[rank]` from each. Two exchanges: lengths, then words.
+pub(super) fn between_all(guard: &mut Guard<'_>, comm: CommHandle, words: &[Vec<i32>]) -> MpiResult<Vec<Vec<i32>>> {
+    let lens: Vec<u64> = words.iter().map(|words| words.len() as u64).collect();
+    let mut theirs = vec![0_u64; lens.len()];
+    let mut all: Vec<i32> = words.concat();
+    let each = vec![1; lens.len()];
+    exchange(guard, comm, &mut lens.clone(), &each, &mut theirs, &each)?;
+    let most = usize::try_from(theirs.iter().sum::<u64>()).map_err(|_| MpiError::no_mem("too many words"))?;
+    let mut got = vec![0_i32; most];
+    exchange(guard, comm, &mut all, &lens, &mut got, &theirs)?;
+    let mut rest = &got[..];
+    let cut = |len: &u64| {
+        let (list, after) = rest.split_at(*len as usize);
+        rest = after;
+        list.to_vec()
+    };
+    Ok(theirs.iter().map(cut).collect())
+}
+
+/// Exchanges so many elements with each member; `send` and `recv` have the lists one after the other.
+fn exchange<T>(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    send: &mut [T],
+    sent: &[u64],
+    recv: &mut [T],
+    received: &[u64],
+) -> MpiResult {
+    let unit = size_of::<T>() as u64;
+    let slices = |area, counts: &[u64]| {
+        let mut at = 0;
+        let next = |count: &u64| {
+            let slice = Slice { area, at, len: count * unit };
+            at += slice.len;
+            slice
+        };
+        counts.iter().map(next).collect::<Vec<Slice>>()
+    };
+    let (to, from) = (slices(Area::Send, sent), slices(Area::Recv, received));
+    let on = On::new(guard, comm)?;
+    let schedule = alltoall::spread(on.members.here, WINDOW, |rank| to[rank as usize], |rank| from[rank as usize]);
+    let lend = |address: *mut u8, count: usize| {
+        // SAFETY: the elements are borrowed from the caller that waits for the operation.
+        Memory::new(address, unsafe { Buffer::contiguous(address, count * size_of::<T>()) })
+    };
+    let (send, recv) = (lend(send.as_mut_ptr().cast(), send.len()), lend(recv.as_mut_ptr().cast(), recv.len()));
+    let plan = Plan::new((comm, on.members), What::Schedule(schedule), Operands { send, recv, ..Operands::default() });
+    complete_by_messages(guard, plan, |_| ())
+}
+
+/// How many messages of [`exchange`] are in flight.
+const WINDOW: u32 = 32;
 
 /// Checked before anything is started that could not be reported.
 fn there_is_a_place(request: *mut RequestHandle) -> MpiResult {

@@ -4,10 +4,11 @@
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_char, c_int};
+use std::sync::Arc;
 
 use super::args::{self, put, put_text, text};
 use super::attr::{self, Object};
-use super::completion::add;
+use super::completion::{add, is_over};
 use crate::abi::constants::{
     MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
@@ -21,6 +22,7 @@ use crate::object::buffered::Owner;
 use crate::object::comm::Communicator;
 use crate::object::creation::{Colour, Creation, Sorts, ranks_in_parent};
 use crate::object::errhandler::Errhandler;
+use crate::object::group::Group;
 use crate::object::info::Info;
 use crate::object::requests::Request;
 use crate::runtime::{Guard, Runtime, State};
@@ -121,8 +123,9 @@ pub unsafe fn comm_dup_with_info(
     let made = make(&mut guard, comm, creation);
     let attributes = attributes?;
     let handle = made?;
+    let topology = guard.comms.get(comm)?.topology.clone();
     let communicator = guard.comms.get_mut(handle)?;
-    (communicator.hints, communicator.attributes) = (hints, attributes);
+    (communicator.hints, communicator.attributes, communicator.topology) = (hints, attributes, topology);
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, handle) }
 }
@@ -163,8 +166,9 @@ pub unsafe fn comm_idup_with_info(
     };
     let parent = state.comms.get(comm)?;
     let Communicator { errhandler, session, .. } = *parent;
+    let topology = parent.topology.clone();
     let promised = Communicator::promised(parent.parties.clone(), errhandler);
-    let handle = state.comms.add(Communicator { hints, attributes, session, ..promised })?;
+    let handle = state.comms.add(Communicator { hints, attributes, session, topology, ..promised })?;
     state.errhandlers.used(errhandler);
     creation.promised = Some(handle);
     let id = state.comms.begin(creation);
@@ -294,25 +298,28 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
     let mut guard = rt.lock();
     let group = guard.groups.get(group)?;
     let parent = guard.comms.get_mut(comm)?;
-    let ranks = ranks_in_parent(&group, parent.group())?;
     if parent.remote().is_some() {
+        ranks_in_parent(&group, parent.group())?;
         let made = split(&mut guard, comm, group.rank.map(|_| 0), group.rank.map_or(0, |rank| rank as c_int))?;
         // SAFETY: the caller's promise.
         return unsafe { put(newcomm, made) };
     }
-    // A process outside the group still counts the call.
-    let tag = parent.circle_of_all().tag;
-    let made = match group.rank {
-        None => CommHandle::NULL,
-        Some(place) => {
-            let circle = parent.circle(Some(ranks), place, tag);
-            sweep(&mut guard);
-            let creation = Creation::of_all(circle, group, &mut guard.comms.contexts, false);
-            make(&mut guard, comm, creation)?
-        }
-    };
+    let made = of_members(&mut guard, comm, group)?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
+}
+
+/// A communicator of some members of an intracommunicator, all of whose members call this; null in those that are not in the group.
+pub(super) fn of_members(guard: &mut Guard<'_>, comm: CommHandle, group: Arc<Group>) -> MpiResult<CommHandle> {
+    let parent = guard.comms.get_mut(comm)?;
+    let ranks = ranks_in_parent(&group, parent.group())?;
+    // A process outside the group still counts the call.
+    let tag = parent.circle_of_all().tag;
+    let Some(place) = group.rank else { return Ok(CommHandle::NULL) };
+    let circle = parent.circle(Some(ranks), place, tag);
+    sweep(guard);
+    let creation = Creation::of_all(circle, group, &mut guard.comms.contexts, false);
+    make(guard, comm, creation)
 }
 
 /// `MPI_Comm_create_group`, of an intracommunicator.
@@ -400,7 +407,12 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     if waits {
         let Communicator { context, .. } = *guard.comms.get(comm)?;
         let receives = |state: &State| [context, context + 1].iter().any(|it| state.engine.has_receives(*it));
-        guard.wait(|state| (!receives(state)).then_some(()));
+        // Sends and collectives too, except those whose request was freed.
+        let is_pending = |state: &State| {
+            let mut own = state.requests.iter().filter(|(_, request)| request.comm() == Some(comm));
+            own.any(|(handle, _)| !is_over(state, handle))
+        };
+        guard.wait(|state| (!receives(state) && !is_pending(state)).then_some(()));
     }
     let foreign = if waits { guard.gather(comm)? } else { Vec::new() };
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).

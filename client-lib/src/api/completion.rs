@@ -9,7 +9,7 @@ mod results;
 use std::ffi::c_int;
 
 use super::args::{put, put_status};
-use crate::abi::constants::MPI_UNDEFINED;
+use crate::abi::constants::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Active, Request, Start};
@@ -19,7 +19,7 @@ use ending::{End, end, finish, finish_any, give_up_all, is_over_already, known, 
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
 pub use generalized::{grequest_complete, grequest_start};
 pub(super) use results::nth;
-use results::{array, one, store_any, store_end, store_one_of_many};
+use results::{array, note_error, one, store_any, store_end, store_one_of_many};
 
 /// `MPI_Wait`.
 ///
@@ -85,13 +85,16 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
         match end {
             End::Plain(seen) => {
                 *request = RequestHandle::NULL;
-                if !status.is_null() {
-                    // SAFETY: there is a status for each request, or none at all.
-                    unsafe { status.write(seen) };
+                // SAFETY: there is a status for each request, or none at all.
+                unsafe {
+                    put_status(status, seen);
+                    note_error(statuses, index, MPI_SUCCESS, failed.is_some());
                 }
             }
             // SAFETY: as above.
-            End::Other(finished) => unsafe { store_one_of_many(&mut guard, *finished, request, status, &mut failed) },
+            End::Other(finished) => unsafe {
+                store_one_of_many(&mut guard, *finished, request, statuses, index, &mut failed);
+            },
         }
     }
     failed.map_or(Ok(()), Err)
@@ -122,7 +125,7 @@ pub unsafe fn testall(
     for (index, request) in requests.iter_mut().enumerate().filter(|_| all) {
         let Some(finished) = finish(&mut guard, *request) else { continue };
         // SAFETY: there is a status for each request, or none at all.
-        unsafe { store_one_of_many(&mut guard, finished, request, nth(statuses, index), &mut failed) };
+        unsafe { store_one_of_many(&mut guard, finished, request, statuses, index, &mut failed) };
     }
     failed.map_or(Ok(()), Err)
 }
@@ -252,7 +255,7 @@ unsafe fn some(
         // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(found), index as c_int)?;
-            store_one_of_many(&mut guard, finished, request, nth(statuses, found), &mut failed);
+            store_one_of_many(&mut guard, finished, request, statuses, found, &mut failed);
         }
         found += 1;
     }

@@ -79,7 +79,7 @@ pub unsafe fn finalized(rt: &Runtime, flag: *mut c_int) -> MpiResult {
 ///
 /// See [`init`].
 pub unsafe fn query_thread(rt: &Runtime, provided: *mut c_int) -> MpiResult {
-    let level = rt.lock().world.as_ref().map_or(MPI_THREAD_SINGLE, |world| world.thread_level);
+    let level = rt.visit().world.as_ref().map_or(MPI_THREAD_SINGLE, |world| world.thread_level);
     // SAFETY: the caller's promise.
     unsafe { put(provided, level) }
 }
@@ -90,7 +90,7 @@ pub unsafe fn query_thread(rt: &Runtime, provided: *mut c_int) -> MpiResult {
 ///
 /// See [`init`].
 pub unsafe fn is_thread_main(rt: &Runtime, flag: *mut c_int) -> MpiResult {
-    let main = rt.lock().world.as_ref().is_some_and(|world| world.main_thread == std::thread::current().id());
+    let main = rt.visit().world.as_ref().is_some_and(|world| world.main_thread == std::thread::current().id());
     // SAFETY: the caller's promise.
     unsafe { put(flag, c_int::from(main)) }
 }

@@ -17,7 +17,7 @@ macro_rules! creates {
         #[doc = concat!("`MPI_", $text, "_create_errhandler`.")]
         pub unsafe fn $name(rt: &Runtime, function: *const c_void, errhandler: *mut ErrhandlerHandle) -> MpiResult {
             check_place(errhandler)?;
-            let made = rt.lock().errhandlers.create(function, Of::$of)?;
+            let made = rt.visit().errhandlers.create(function, Of::$of)?;
             // SAFETY: the caller's promise.
             unsafe { put(errhandler, made) }
         }
@@ -36,7 +36,7 @@ pub unsafe fn errhandler_free(rt: &Runtime, errhandler: *mut ErrhandlerHandle) -
     check_place(errhandler)?;
     // SAFETY: the caller's promise.
     unsafe {
-        rt.lock().errhandlers.free(errhandler.read())?;
+        rt.visit().errhandlers.free(errhandler.read())?;
         put(errhandler, ErrhandlerHandle::NULL)
     }
 }
@@ -48,6 +48,7 @@ pub unsafe fn comm_set_errhandler(rt: &Runtime, comm: CommHandle, errhandler: Er
     let communicator = comms.get_mut(comm)?;
     let new = errhandlers.find(errhandler, Of::Comm)?;
     let old = std::mem::replace(&mut communicator.errhandler, new);
+    communicator.chose_errhandler = true;
     errhandlers.used(new);
     errhandlers.unused(old);
     Ok(())
@@ -70,7 +71,7 @@ pub unsafe fn comm_call_errhandler(rt: &Runtime, comm: CommHandle, errorcode: c_
 
 /// `MPI_Session_set_errhandler`.
 pub unsafe fn session_set_errhandler(rt: &Runtime, session: SessionHandle, errhandler: ErrhandlerHandle) -> MpiResult {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     let State { sessions, errhandlers, .. } = &mut *state;
     let found = sessions.get_mut(session)?;
     let new = errhandlers.find(errhandler, Of::Session)?;
@@ -87,7 +88,7 @@ pub unsafe fn session_get_errhandler(
     errhandler: *mut ErrhandlerHandle,
 ) -> MpiResult {
     check_place(errhandler)?;
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     let found = state.sessions.get(session)?.errhandler;
     // SAFETY: the caller's promise.
     unsafe { put(errhandler, state.errhandlers.held(found)) }
@@ -95,14 +96,14 @@ pub unsafe fn session_get_errhandler(
 
 /// `MPI_Session_call_errhandler`.
 pub unsafe fn session_call_errhandler(rt: &Runtime, session: SessionHandle, errorcode: c_int) -> MpiResult {
-    rt.lock().sessions.get(session)?;
+    rt.visit().sessions.get(session)?;
     call(rt, "MPI_Session_call_errhandler", Scope::Session(session), errorcode)
 }
 
 /// `MPI_File_set_errhandler`: for `MPI_FILE_NULL`, the handler of files that are opened later.
 pub unsafe fn file_set_errhandler(rt: &Runtime, file: FileHandle, errhandler: ErrhandlerHandle) -> MpiResult {
     null(file)?;
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     let new = state.errhandlers.find(errhandler, Of::File)?;
     let old = std::mem::replace(&mut state.errhandlers.file, new);
     state.errhandlers.used(new);
@@ -114,7 +115,7 @@ pub unsafe fn file_set_errhandler(rt: &Runtime, file: FileHandle, errhandler: Er
 pub unsafe fn file_get_errhandler(rt: &Runtime, file: FileHandle, errhandler: *mut ErrhandlerHandle) -> MpiResult {
     null(file)?;
     check_place(errhandler)?;
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     let found = state.errhandlers.file;
     // SAFETY: the caller's promise.
     unsafe { put(errhandler, state.errhandlers.held(found)) }
@@ -135,7 +136,7 @@ fn null(file: FileHandle) -> MpiResult {
 }
 
 fn call(rt: &Runtime, name: &'static str, scope: Scope, code: c_int) -> MpiResult {
-    let text = match rt.lock().error_codes.text_after(code, last_met().as_ref()) {
+    let text = match rt.visit().error_codes.text_after(code, last_met().as_ref()) {
         Ok(text) if !text.is_empty() => String::from_utf8_lossy(&text).into_owned(),
         Ok(_) | Err(_) => format!("the program has raised error {code}"),
     };

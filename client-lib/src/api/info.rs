@@ -27,8 +27,11 @@ pub unsafe fn info_create_env(rt: &Runtime, argc: c_int, argv: *mut *mut c_char,
     let arguments = arguments.iter().filter(|argument| !argument.is_null());
     // SAFETY: the caller's promise.
     let arguments: Vec<&[u8]> = arguments.map(|argument| unsafe { CStr::from_ptr(*argument) }.to_bytes()).collect();
-    let made =
-        if arguments.is_empty() { of_process(&rt.lock()) } else { Info::of_program(arguments, &of_world(&rt.lock())) };
+    let made = if arguments.is_empty() {
+        of_process(&rt.visit())
+    } else {
+        Info::of_program(arguments, &of_world(&rt.visit()))
+    };
     // SAFETY: the caller's promise.
     unsafe { put_new(rt, info, made) }
 }
@@ -45,7 +48,7 @@ pub unsafe fn info_free(rt: &Runtime, info: *mut InfoHandle) -> MpiResult {
     check_place(info)?;
     // SAFETY: the caller's promise.
     unsafe {
-        rt.lock().infos.free(info.read())?;
+        rt.visit().infos.free(info.read())?;
         put(info, InfoHandle::NULL)
     }
 }
@@ -54,14 +57,14 @@ pub unsafe fn info_free(rt: &Runtime, info: *mut InfoHandle) -> MpiResult {
 pub unsafe fn info_set(rt: &Runtime, info: InfoHandle, key: *const c_char, value: *const c_char) -> MpiResult {
     // SAFETY: the caller's promise.
     let (key, value) = unsafe { (key_of(key)?, value_of(value)?) };
-    rt.lock().infos.get_mut(info)?.set(key, value)
+    rt.visit().infos.get_mut(info)?.set(key, value)
 }
 
 /// `MPI_Info_delete`.
 pub unsafe fn info_delete(rt: &Runtime, info: InfoHandle, key: *const c_char) -> MpiResult {
     // SAFETY: the caller's promise.
     let key = unsafe { key_of(key)? };
-    rt.lock().infos.get_mut(info)?.delete(key)
+    rt.visit().infos.get_mut(info)?.delete(key)
 }
 
 /// `MPI_Info_get`: deprecated; `valuelen` does not count the terminating 0.
@@ -156,7 +159,7 @@ pub unsafe fn info_get_nthkey(rt: &Runtime, info: InfoHandle, n: c_int, key: *mu
 
 /// The state, with `MPI_INFO_ENV` filled in if it is requested.
 fn seen(rt: &Runtime, info: InfoHandle) -> Guard<'_> {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     // Before initialization some values are unknown, so it is filled in again.
     if info.0 == MPI_INFO_ENV && (state.infos.env.is_none() || state.world.is_none()) {
         state.infos.env = Some(of_process(&state));
@@ -185,7 +188,7 @@ fn of_world(state: &State) -> Vec<(&'static str, String)> {
 unsafe fn put_new(rt: &Runtime, place: *mut InfoHandle, info: Info) -> MpiResult {
     check_place(place)?;
     // SAFETY: the caller's promise.
-    unsafe { put(place, rt.lock().infos.add(info)?) }
+    unsafe { put(place, rt.visit().infos.add(info)?) }
 }
 
 unsafe fn key_of<'a>(key: *const c_char) -> MpiResult<&'a [u8]> {

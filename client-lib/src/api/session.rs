@@ -31,7 +31,7 @@ pub unsafe fn session_init(
 ) -> MpiResult {
     check_place(session)?;
     let made = {
-        let state = rt.lock();
+        let state = rt.visit();
         let errhandler = state.errhandlers.find(errhandler, Of::Session)?;
         Session { errhandler, thread_level: session::thread_level(state.infos.hints(info)?)? }
     };
@@ -54,7 +54,7 @@ pub unsafe fn session_finalize(rt: &Runtime, session: *mut SessionHandle) -> Mpi
 
 /// `MPI_Session_get_info`.
 pub unsafe fn session_get_info(rt: &Runtime, session: SessionHandle, info_used: *mut InfoHandle) -> MpiResult {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     let reported = state.sessions.get(session)?.info()?;
     check_place(info_used)?;
     // SAFETY: the caller's promise.
@@ -68,7 +68,7 @@ pub unsafe fn session_get_num_psets(
     info: InfoHandle,
     npset_names: *mut c_int,
 ) -> MpiResult {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     state.sessions.get(session)?;
     state.infos.hints(info)?;
     let count = state.psets()?.count() as c_int;
@@ -85,7 +85,7 @@ pub unsafe fn session_get_nth_pset(
     pset_len: *mut c_int,
     pset_name: *mut c_char,
 ) -> MpiResult {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     state.sessions.get(session)?;
     state.infos.hints(info)?;
     check_place(pset_len)?;
@@ -111,7 +111,7 @@ pub unsafe fn session_get_pset_info(
     pset_name: *const c_char,
     info: *mut InfoHandle,
 ) -> MpiResult {
-    let mut state = rt.lock();
+    let mut state = rt.visit();
     state.sessions.get(session)?;
     check_place(info)?;
     // SAFETY: the caller's promise.

@@ -89,9 +89,10 @@ pub unsafe fn request_get_status_any(
                 put(index, at as c_int)?;
                 store(rt, requests[at], status)
             }
-            None if active => Ok(()),
             None => {
-                put_status(status, Status::EMPTY);
+                if !active {
+                    put_status(status, Status::EMPTY);
+                }
                 put(index, MPI_UNDEFINED)
             }
         }

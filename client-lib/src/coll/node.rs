@@ -48,7 +48,7 @@ pub use area::{Area, Shape};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
-pub use work::{Way, Work, way};
+pub use work::{Way, Work, refuse, way};
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

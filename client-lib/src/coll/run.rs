@@ -91,6 +91,8 @@ pub struct Run<I> {
     next: usize,
     under_way: Vec<UnderWay<I>>,
     failed: Option<MpiError>,
+    /// It fails from the start: the arguments of this rank are invalid, and its user's memory is not touched.
+    fault: Option<MpiError>,
 }
 
 #[derive(Debug)]
@@ -111,22 +113,25 @@ impl<I> Default for Run<I> {
             next: 0,
             under_way: Vec::new(),
             failed: None,
+            fault: None,
         }
     }
 }
 
 impl<I: Copy> Run<I> {
     /// Prepares the run for an operation, reusing the memory of the previous one, which must be over; fails if there is
-    /// not enough memory. `tag` is the tag of its messages.
+    /// not enough memory. `tag` is the tag of its messages. With a `fault`, this rank only does what keeps the others from waiting.
     pub fn prepare(
         &mut self,
         schedule: Arc<Schedule>,
         operands: Operands,
         reduction: Option<Reduction>,
         tag: i32,
+        fault: Option<MpiError>,
     ) -> MpiResult {
         self.workspace.prepare(schedule.temporaries(), operands.elements.as_ref())?;
         (self.schedule, self.operands, self.reduction, self.tag) = (schedule, operands, reduction, tag);
+        self.fault = fault;
         self.restart();
         Ok(())
     }
@@ -134,7 +139,7 @@ impl<I: Copy> Run<I> {
     /// Starts the same operation again, after it is over.
     pub fn restart(&mut self) {
         self.next = 0;
-        self.failed = None;
+        self.failed = self.fault.clone();
     }
 
     /// Drops everything that was lent to it, and memory that is too large to keep.
@@ -142,6 +147,7 @@ impl<I: Copy> Run<I> {
         self.schedule = Arc::default();
         self.operands = Operands::default();
         self.reduction = None;
+        self.fault = None;
         self.workspace.trim();
     }
 
@@ -193,7 +199,8 @@ impl<I: Copy> Run<I> {
 
     fn recv<C: Courier<Id = I>>(&mut self, courier: &mut C, from: u32, into: Slice) {
         let expected = Some((from, into.len));
-        match courier.recv(from, self.tag, self.buffer(into)) {
+        let buffer = if self.fault.is_some() { Buffer::EMPTY } else { self.buffer(into) };
+        match courier.recv(from, self.tag, buffer) {
             Sent::Over(result) => self.note(courier, result, expected),
             Sent::Pending(id) => self.under_way.push(UnderWay { id, from: expected }),
         }

@@ -16,6 +16,7 @@ use super::names::Names;
 use super::parties::{Born, Parties, Remote};
 use super::requests::{Request, Requests};
 use super::table::Table;
+use super::topology::Topology;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};
 use crate::coll::inter::Sides;
@@ -36,6 +37,8 @@ pub struct Communicator {
     pub rank: u32,
     /// Its error handler.
     pub errhandler: Errhandler,
+    /// Whether the program has set it on this communicator.
+    pub chose_errhandler: bool,
     /// The name, as set by `MPI_Comm_set_name`.
     pub name: Vec<u8>,
     /// The number of collective operations started on it: all members count alike.
@@ -44,6 +47,8 @@ pub struct Communicator {
     pub attributes: Attributes,
     /// The user's assertions about how it is used.
     pub hints: Info,
+    /// Its topology, if it has one.
+    pub topology: Option<Arc<Topology>>,
     /// Memory that its members share, if all are on one node.
     pub sharing: Sharing,
     /// The session from which it was derived, if it was.
@@ -62,10 +67,12 @@ impl Communicator {
             peers: Arc::clone(parties.named()),
             rank: parties.rank(),
             errhandler,
+            chose_errhandler: false,
             name: name.into(),
             collectives: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
+            topology: None,
             sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
             session: parties.group.session,
             parties,

@@ -22,3 +22,4 @@ pub mod parties;
 pub mod requests;
 pub mod session;
 pub mod table;
+pub mod topology;

@@ -62,6 +62,19 @@ pub enum Request {
     General(Box<Generalized>),
 }
 
+impl Request {
+    /// The communicator of the operation, if it has one.
+    pub fn comm(&self) -> Option<CommHandle> {
+        match self {
+            Self::Message { comm, .. } | Self::Over { comm, .. } => Some(*comm),
+            Self::Collective { comm, .. } | Self::Creation { comm, .. } => Some(*comm),
+            Self::Exchange(exchange) => Some(exchange.comm),
+            Self::Persistent(persistent) => Some(persistent.comm),
+            Self::Flush { .. } | Self::General(_) => None,
+        }
+    }
+}
+
 /// A send and a receive, complete when both are.
 #[derive(Debug)]
 pub struct Exchange {

@@ -7,8 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::time::Duration;
 
-use super::{Phase, Runtime};
-use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_SESSION_NULL};
+use super::{Phase, Runtime, forks};
+use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errcodes::Met;
@@ -18,7 +18,7 @@ use crate::transport::name::number_of;
 /// The object of a call: its error handler is invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// None: the handler of `MPI_COMM_SELF` (MPI 5.0 §9.3).
+    /// None: the handler of `MPI_COMM_SELF` (MPI 5.0 §9.3), or of `MPI_COMM_WORLD` if the program has set one only there.
     World,
     /// A communicator.
     Comm(CommHandle),
@@ -41,6 +41,9 @@ pub fn unsupported(name: &'static str) -> MpiResult {
 /// A function was called before `MPI_Init` or after `MPI_Finalize`.
 #[cold]
 pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
+    if forks::is_child() {
+        end_child(name);
+    }
     let text = match runtime.phase() {
         Phase::Before => "MPI is not initialized: call MPI_Init or MPI_Session_init first",
         Phase::Running | Phase::After => "MPI has been finalized, and no session is open",
@@ -71,7 +74,7 @@ pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: M
 pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let scope = error.on.map_or(scope, Scope::Comm);
     let (errhandler, object) = {
-        let state = runtime.lock();
+        let state = runtime.visit();
         let found = match scope {
             Scope::Comm(comm) => state.comms.get(comm).ok().map(|found| (found.errhandler, comm.0)),
             // Files cannot be opened yet: the handler for future files applies (MPI 5.0 §14.7).
@@ -83,9 +86,14 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
             }
             Scope::World | Scope::Win(_) => None,
         };
-        found.unwrap_or_else(|| match &state.comms.own {
-            Some(own) => (own.errhandler, MPI_COMM_SELF),
-            None => (state.initial_errhandler, MPI_COMM_SELF),
+        found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
+            // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
+            // has set another one on MPI_COMM_SELF. MPICH does the same.
+            (Some(own), Some(world)) if world.chose_errhandler && !own.chose_errhandler => {
+                (world.errhandler, MPI_COMM_WORLD)
+            }
+            (Some(own), _) => (own.errhandler, MPI_COMM_SELF),
+            (None, _) => (state.initial_errhandler, MPI_COMM_SELF),
         })
     };
     let code = error.class;
@@ -120,8 +128,11 @@ const SECOND_DEATH: Duration = Duration::from_millis(500);
 /// Ends the job: prints the error, tells the process manager, and exits. A secondary error waits, so that it is not
 /// reported before the cause.
 pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> ! {
+    if forks::is_child() {
+        end_child(text);
+    }
     let (rank, pmi) = {
-        let mut state = runtime.lock();
+        let mut state = runtime.visit();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
     if pmi.is_some() && is_secondhand {
@@ -140,6 +151,13 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
         let _ = pmi.abort(code, text);
     }
     leave(code)
+}
+
+/// Ends a forked child alone. Its copy of the state may be locked by a thread that it does not have.
+#[cold]
+fn end_child(what: &str) -> ! {
+    let _ = std::io::stderr().write_all(format!("MPI error: {what}: {}\n", forks::TEXT).as_bytes());
+    leave(MPI_ERR_OTHER)
 }
 
 /// Waits briefly until stderr has been read, if it is a pipe: Hydra stops reading after an abort request.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Guard, Phase, Runtime, State, spawn, start};
+use super::{Guard, Phase, Runtime, State, forks, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -18,7 +18,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         MPI_THREAD_SINGLE | MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
         _ => return Err(MpiError::arg(format!("invalid thread level {required}"))),
     };
-    let mut state = runtime.lock();
+    let mut state = runtime.visit();
     match runtime.phase() {
         Phase::Before => {}
         Phase::Running => return Err(MpiError::other("MPI is already initialized")),
@@ -43,7 +43,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
 
 /// `MPI_Finalize`: waits until the peers have received everything that was sent to them.
 pub fn finalize(runtime: &Runtime) -> MpiResult {
-    let mut state = runtime.lock();
+    let mut state = runtime.visit();
     deliver_all(&mut state)?;
     (state.comms.world, state.comms.own) = (None, None);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
@@ -52,7 +52,7 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
 
 /// `MPI_Session_init`.
 pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHandle> {
-    let mut state = runtime.lock();
+    let mut state = runtime.visit();
     if enter(runtime, &mut state)? {
         // MPI_Session_init is local: it waits for no other rank.
         start::reach_out(&mut state, false)?;
@@ -66,7 +66,7 @@ pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHa
 
 /// `MPI_Session_finalize`.
 pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
-    let mut state = runtime.lock();
+    let mut state = runtime.visit();
     state.sessions.get(handle)?;
     let owner = Owner::Session(handle);
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
@@ -91,6 +91,7 @@ fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
 fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
     let is_first = state.world.is_none();
     if is_first {
+        forks::watch();
         start::open(state)?;
         runtime.open.store(true, Ordering::Release);
     }

@@ -13,6 +13,7 @@ mod disconnect;
 mod errors;
 mod farewells;
 mod foreign;
+mod forks;
 mod join;
 mod life;
 mod lock;
@@ -110,7 +111,16 @@ impl Runtime {
         if state.is_none() {
             *state = Some(Box::default());
         }
-        Guard { runtime: self }
+        Guard { runtime: self, visits: false }
+    }
+
+    /// As [`Runtime::lock`], for functions that any thread may call at any time, whatever the thread level is (MPI 5.0 §11.6.1).
+    #[cold]
+    pub fn visit(&self) -> Guard<'_> {
+        self.lock.visit();
+        let mut guard = self.lock();
+        guard.visits = true;
+        guard
     }
 
     /// The phase of the world model.
@@ -126,6 +136,8 @@ impl Runtime {
 /// The state, locked.
 pub struct Guard<'a> {
     runtime: &'a Runtime,
+    /// Whether this is a visit: see [`Runtime::visit`].
+    visits: bool,
 }
 
 impl Guard<'_> {
@@ -160,5 +172,8 @@ impl Drop for Guard<'_> {
             self.wake_finished();
         }
         self.runtime.lock.release();
+        if self.visits {
+            self.runtime.lock.leave();
+        }
     }
 }

@@ -170,6 +170,9 @@ impl Guard<'_> {
     /// Sleeps, unless the last check returns the result.
     fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
         let limit = self.ports.sleep_limit(SLEEP);
+        if self.spins() && self.engine.transport().shares_cores() {
+            self.waiting.share_cores();
+        }
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);

@@ -9,6 +9,8 @@ use crate::transport::Bell;
 pub(super) struct Waiting {
     /// The time to poll without yielding.
     pub(super) spin: Duration,
+    /// The user has set it.
+    pub(super) is_set: bool,
     /// The time to yield between polls after that.
     pub(super) yield_for: Duration,
     /// Wakes the thread that sleeps on the descriptors, if there is one.
@@ -22,13 +24,21 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Chooses by the user's setting, or by whether ranks share cores.
     pub(super) fn choose(&mut self, spin: Option<Duration>, oversubscribed: bool) {
+        self.is_set = spin.is_some();
         self.spin = spin.unwrap_or(if oversubscribed { Duration::ZERO } else { SPIN });
+    }
+
+    /// It has turned out that ranks share cores.
+    pub(super) fn share_cores(&mut self) {
+        if !self.is_set {
+            self.spin = Duration::ZERO;
+        }
     }
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: None, others: 0, reported: 0 }
+        Self { spin: Duration::ZERO, is_set: false, yield_for: YIELD, sleeper: None, others: 0, reported: 0 }
     }
 }
 

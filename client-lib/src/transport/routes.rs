@@ -230,6 +230,11 @@ impl Routes {
         Some(Sleep { on: self.set.clone(), bell: self.bell(), limit })
     }
 
+    /// Whether this process and its connected peers on this node have fewer cores than they are.
+    pub fn shares_cores(&self) -> bool {
+        self.shm.as_ref().is_some_and(Shm::shares_cores)
+    }
+
     /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable; `None`
     /// without shared memory.
     pub fn watch_bell(&self, bell: OwnedFd) -> Option<Watched> {

@@ -21,6 +21,7 @@ mod cells;
 mod choice;
 mod connect;
 mod copy;
+mod crowd;
 mod descriptors;
 mod foreign;
 mod geometry;
@@ -57,6 +58,7 @@ use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
+use crowd::Crowd;
 use descriptors::Room;
 use geometry::{Geometry, LARGE, SMALL};
 use link::{Link, LinkState, Up};
@@ -139,6 +141,7 @@ pub struct Shm {
     bell: EventFd,
     epoll: Arc<Epoll>,
     namespaces: [u64; 2],
+    crowd: Crowd,
     room: Room,
     /// Gives up its place to refuse a caller when this process cannot open more files.
     spare: Option<OwnedFd>,
@@ -189,6 +192,8 @@ impl Shm {
         if config.cma {
             cma::allow();
         }
+        let mut crowd = Crowd::default();
+        crowd.add(0);
         segment.nonce().store(connect::nonce(config.me), Ordering::Relaxed);
         Ok(Self {
             pool: Pool::new(geometry),
@@ -207,6 +212,7 @@ impl Shm {
             callers: HashMap::new(),
             next_caller: 0,
             namespaces: cma::namespaces(),
+            crowd,
             room: Room::for_peers(config.peers),
             spare: listener.try_clone().ok(),
             config,
@@ -216,6 +222,11 @@ impl Shm {
             bell,
             epoll: Arc::new(epoll),
         })
+    }
+
+    /// Whether this process and its connected peers have fewer cores than they are.
+    pub fn shares_cores(&self) -> bool {
+        self.crowd.shares_cores()
     }
 
     /// Declares a peer of this name on this node. It may not have started yet; nothing happens before one of the two

@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
-use crate::coll::node::{Area, Guest, Host, Node, Permit, Pull, Shape, Shared, Sharing, Way, Work, way};
+use crate::coll::node::{Area, Guest, Host, Node, Permit, Pull, Shape, Shared, Sharing, Way, Work, refuse, way};
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Area as Place, Members, Slice, bcast, gather};
 use crate::error::MpiResult;
@@ -57,6 +57,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
     let Sharing::Ready(mut shared) = std::mem::replace(sharing, Sharing::Busy) else { return None };
     let result = match way {
+        _ if plan.fault.is_some() => complete(guard, &plan.members, &mut shared.node, refuse).map(|()| true),
         Way::Slots => {
             let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
             complete(guard, &plan.members, &mut shared.node, |node| work.poll(node)).map(|()| true)
@@ -75,7 +76,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
         communicator.sharing = Sharing::Ready(shared);
     }
     match result {
-        Ok(true) => Some(Ok(())),
+        Ok(true) => Some(plan.fault.clone().map_or(Ok(()), Err)),
         Ok(false) => None,
         Err(error) => Some(Err(error)),
     }
@@ -229,7 +230,7 @@ fn by_messages(
     meanwhile: impl FnMut(&mut State),
 ) -> MpiResult {
     let what = What::Schedule(schedule);
-    let plan = Plan { comm, members: members.clone(), what, operands, reduction: None };
+    let plan = Plan::new((comm, members.clone()), what, operands);
     complete_by_messages(guard, plan, meanwhile)
 }
 

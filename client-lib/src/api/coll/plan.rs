@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Call, Here, Members, Schedule, Vector};
-use crate::error::MpiResult;
+use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::op::Reduction;
 use crate::runtime::State;
@@ -57,6 +57,7 @@ macro_rules! alltoall_of_blocks {
 mod arguments;
 pub(super) mod inter;
 pub(super) mod intra;
+pub(super) mod neighbor;
 
 /// A call with its arguments checked.
 pub(super) struct Plan {
@@ -65,6 +66,20 @@ pub(super) struct Plan {
     pub(super) what: What,
     pub(super) operands: Operands,
     pub(super) reduction: Option<Reduction>,
+    /// What is wrong with the arguments of this rank alone: it takes part, so that the others do not wait for it, but neither reads nor
+    /// writes the user's data.
+    pub(super) fault: Option<MpiError>,
+}
+
+impl Plan {
+    pub(super) fn new(on: (CommHandle, Members), what: What, operands: Operands) -> Self {
+        Self { comm: on.0, members: on.1, what, operands, reduction: None, fault: None }
+    }
+
+    /// With what is wrong, if anything is.
+    fn checked(self, check: MpiResult) -> Self {
+        Self { fault: check.err().or(self.fault), ..self }
+    }
 }
 
 /// The work of this rank.
@@ -79,7 +94,7 @@ pub(super) enum What {
 pub(super) struct On<'a> {
     comm: CommHandle,
     communicator: &'a Communicator,
-    members: Members,
+    pub(super) members: Members,
 }
 
 impl<'a> On<'a> {
@@ -102,6 +117,7 @@ impl<'a> On<'a> {
 /// A reduction of vectors of this length.
 fn combining(
     state: &State,
+    check: MpiResult,
     comm: CommHandle,
     members: Members,
     send: Memory,
@@ -116,5 +132,5 @@ fn combining(
     let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
     let what = what(vector, reduction.commutes());
     let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
-    Ok(Plan { comm, members, what, operands, reduction: Some(reduction) })
+    Ok(Plan { reduction: Some(reduction), ..Plan::new((comm, members), what, operands).checked(check) })
 }

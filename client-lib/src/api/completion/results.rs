@@ -69,15 +69,27 @@ unsafe fn store(finished: Finished, request: *mut RequestHandle, status: *mut St
     result
 }
 
-/// Stores the result of one of several requests; an error goes into its status, and the call returns
+/// Notes the error of one of several requests in its status, if the call fails: only then are the error fields set (MPI 5.0 §3.7.5).
+#[inline]
+pub(super) unsafe fn note_error(statuses: *mut Status, index: usize, class: c_int, call_fails: bool) {
+    let status = nth(statuses, index);
+    if call_fails && !status.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { (&raw mut (*status).error).write(class) };
+    }
+}
+
+/// Stores the result of one of several requests, whose status is the `index`-th; an error goes into its status, and the call returns
 /// `MPI_ERR_IN_STATUS`.
 pub(super) unsafe fn store_one_of_many(
     guard: &mut Guard<'_>,
     finished: Finished,
     request: &mut RequestHandle,
-    status: *mut Status,
+    statuses: *mut Status,
+    index: usize,
     failed: &mut Option<MpiError>,
 ) {
+    let status = nth(statuses, index);
     let comm = finished.error.as_ref().and_then(|error| error.on);
     // Functions of a generalized request are called with the state unlocked.
     let unlocks = finished.general.is_some();
@@ -85,10 +97,15 @@ pub(super) unsafe fn store_one_of_many(
     let store_it = || unsafe { store(finished, request, status) };
     let result = if unlocks { guard.unlocked(store_it) } else { store_it() };
     let class = result.as_ref().err().map_or(MPI_SUCCESS, |error| error.class);
-    if !status.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { (*status).error = class };
+    if class != MPI_SUCCESS && failed.is_none() {
+        // Those before it have succeeded.
+        for before in 0..index {
+            // SAFETY: the caller's promise.
+            unsafe { note_error(statuses, before, MPI_SUCCESS, true) };
+        }
     }
+    // SAFETY: the caller's promise.
+    unsafe { note_error(statuses, index, class, failed.is_some() || class != MPI_SUCCESS) };
     if let (Err(error), None) = (result, &failed) {
         let text = format!("one of the operations failed ({}): see the statuses", error.text);
         *failed = Some(MpiError { on: comm, ..MpiError::new(MPI_ERR_IN_STATUS, text) });

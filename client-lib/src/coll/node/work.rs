@@ -320,7 +320,7 @@ impl<'a> Work<'a> {
             Awaited::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
             Awaited::All => return agreed(node, number, stamp(self.call)),
         };
-        differing.map_or(Ok(()), |member| Err(disagrees(member)))
+        differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
     }
 
     /// Combines a part of what the first members have left, in rank order, into the user's memory.
@@ -395,6 +395,22 @@ pub(super) fn stamp(call: Call) -> u64 {
     kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
 }
 
+/// The stamp of a member whose arguments are invalid.
+const REFUSED: u64 = 14 << 56;
+
+/// Takes part in a call, of either way, without data: this member's arguments are invalid. Those that depend on it notice it.
+pub fn refuse(node: &mut Node) -> Option<MpiResult> {
+    if !node.has_room() {
+        return node.broken().map(|rank| Err(died(rank)));
+    }
+    let (number, arrival) = node.arrive(REFUSED, 0, true, |_| ());
+    if arrival == Arrival::Last {
+        let verdict = u64::from(node.rank) + 1;
+        node.finish(number, verdict);
+    }
+    Some(Ok(()))
+}
+
 /// Whether all members left the same stamp at an operation at which all have arrived.
 #[inline]
 pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
@@ -403,7 +419,7 @@ pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
     } else {
         (0..node.size()).find(|member| node.stamp(number, *member) != stamp)
     };
-    differing.map_or(Ok(()), |member| Err(disagrees(member)))
+    differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
 }
 
 #[cold]
@@ -412,7 +428,11 @@ pub(super) fn died(rank: u32) -> MpiError {
 }
 
 #[cold]
-fn disagrees(rank: u32) -> MpiError {
+fn disagrees(node: &Node, number: u64, rank: u32) -> MpiError {
+    if rank != node.rank && rank < node.size() && node.stamp(number, rank) == REFUSED {
+        return MpiError::other(format!("rank {rank} abandoned this operation: its arguments are invalid"))
+            .secondhand();
+    }
     MpiError::truncate(format!(
         "rank {rank} called a different collective function, or passed a different length or root"
     ))

@@ -285,7 +285,7 @@ impl Case {
                 elements,
             };
             let mut run = Run::default();
-            run.prepare(Arc::new(schedule), operands, reduction, tag).unwrap();
+            run.prepare(Arc::new(schedule), operands, reduction, tag, None).unwrap();
             run
         };
         ranks.iter_mut().enumerate().map(run).collect()

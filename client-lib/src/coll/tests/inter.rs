@@ -89,7 +89,7 @@ impl Pair {
             };
             let reduction = op.zip(elements.as_ref()).map(|(op, elements)| op.reduction(elements, false, false));
             let mut run = Run::default();
-            run.prepare(Arc::new(part.schedule.clone()), operands, reduction, 3).unwrap();
+            run.prepare(Arc::new(part.schedule.clone()), operands, reduction, 3, None).unwrap();
             run
         });
         let mut runs: Vec<_> = runs.collect();

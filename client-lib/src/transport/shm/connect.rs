@@ -253,7 +253,7 @@ impl Shm {
         }
     }
 
-    fn make_up(&self, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) -> io::Result<Up> {
+    fn make_up(&mut self, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) -> io::Result<Up> {
         let [segment, bell]: [OwnedFd; 2] = fds.try_into().map_err(|_| match socket::is_exhausted() {
             true => io::Error::other(descriptors::describe(Errno::EMFILE, self.links.len() + 1)),
             false => io::Error::other("it did not pass its segment and doorbell"),
@@ -265,6 +265,9 @@ impl Shm {
             true => cma::probe(pid, hello.probe, hello.nonce, [self.namespaces, hello.namespaces]),
             false => Verdict::No("switched off".into()),
         };
+        if pid > 0 {
+            self.crowd.add(pid);
+        }
         let mut up = Up::new(segment, bell, socket, hello.sign, ring_id(hello.nonce), cma);
         up.process = socket::process_fd(pid).map(|process| self.room.settle(process));
         Ok(up)

@@ -65,6 +65,10 @@ pub(super) fn chapter(tables: &Tables, chapter: &str) -> String {
 fn body(tables: &Tables, function: &Function) -> String {
     let scope = scope(function);
     let Some(implementation) = tables.implementation(function) else {
+        // Functions of the tools interface have codes of their own, and call no error handler (MPI 5.0 §15.3.10).
+        if function.name.starts_with("MPI_T_") {
+            return "        => unsupported_tool();".to_owned();
+        }
         return format!("        => unsupported({scope});");
     };
     let way = match implementation.way {

@@ -69,19 +69,19 @@ pub(super) unsafe fn blocks(
     unsafe { memory(state, address, all, datatype) }
 }
 
-/// Operands and results of the same length; no operands if in place.
+/// Operands and results of the same length; no operands if in place. Also returns whether they are apart.
 pub(super) unsafe fn vectors(
     state: &State,
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: i64,
     datatype: DatatypeHandle,
-) -> MpiResult<(Memory, Memory)> {
+) -> MpiResult<(Memory, Memory, MpiResult)> {
     // SAFETY: the caller's promise.
     unsafe { to_be_scattered(state, sendbuf, recvbuf, count, count, datatype) }
 }
 
-/// Operands of one length and results of another; in place, the operands lie where the results go.
+/// Operands of one length and results of another; in place, the operands lie where the results go. Also returns whether they are apart.
 pub(super) unsafe fn to_be_scattered(
     state: &State,
     sendbuf: *const c_void,
@@ -89,15 +89,15 @@ pub(super) unsafe fn to_be_scattered(
     all: i64,
     own: i64,
     datatype: DatatypeHandle,
-) -> MpiResult<(Memory, Memory)> {
+) -> MpiResult<(Memory, Memory, MpiResult)> {
     if is_in_place(sendbuf) {
         // SAFETY: the caller's promise.
-        return Ok((Memory::NONE, unsafe { result(state, recvbuf, all, datatype)? }));
+        return Ok((Memory::NONE, unsafe { result(state, recvbuf, all, datatype)? }, Ok(())));
     }
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { (memory(state, sendbuf, all, datatype)?, result(state, recvbuf, own, datatype)?) };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    Ok((send, recv))
+    let check = apart((sendbuf, datatype), send.len(), (recvbuf, datatype), recv.len());
+    Ok((send, recv, check))
 }
 
 /// The datatypes of several blocks; if each has its own, displacements are in bytes.
@@ -158,9 +158,17 @@ pub(super) fn there_is(array: Ints, what: &str) -> MpiResult {
     Ok(())
 }
 
-/// The send and receive buffers must not be the same memory (MPI 5.0 §6.2.3).
-pub(super) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
-    if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() {
+/// The send and receive buffers must not be the same memory (MPI 5.0 §6.2.3). Different derived types may name different bytes from one
+/// address on.
+pub(super) fn apart(
+    (send, sendtype): (*const c_void, DatatypeHandle),
+    send_len: u64,
+    (recv, recvtype): (*const c_void, DatatypeHandle),
+    recv_len: u64,
+) -> MpiResult {
+    let is_basic = |datatype| crate::datatype::basic_size(datatype).is_some();
+    let are_alike = sendtype == recvtype || (is_basic(sendtype) && is_basic(recvtype));
+    if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() && are_alike {
         return Err(MpiError::buffer("the send and receive buffers are the same: pass MPI_IN_PLACE"));
     }
     Ok(())
@@ -170,6 +178,17 @@ pub(super) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, rec
 pub(super) fn fits(sent: u64, room: u64) -> MpiResult {
     if sent > room {
         return Err(MpiError::truncate(format!("this rank sends itself {sent} bytes, but receives at most {room}")));
+    }
+    Ok(())
+}
+
+/// As [`fits`], where the other ranks expect as many bytes as this one receives from itself.
+pub(super) fn equal(sent: u64, room: u64) -> MpiResult {
+    fits(sent, room)?;
+    if sent < room {
+        return Err(MpiError::count(format!(
+            "this rank sends {sent} bytes, but receives {room} from each rank, also from itself"
+        )));
     }
     Ok(())
 }

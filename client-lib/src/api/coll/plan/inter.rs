@@ -5,6 +5,9 @@ use std::ffi::{c_int, c_void};
 
 use super::arguments::{Types, apart, blocks, lens, memory, not_in_place, places, result, there_is, too_many};
 pub(in crate::api::coll) use super::intra::barrier;
+pub(in crate::api::coll) use super::neighbor::{
+    neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
+};
 use super::{On, Plan, What, combining};
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::args;
@@ -49,7 +52,7 @@ impl Between {
 
     fn plan(self, schedule: Schedule, operands: Operands) -> Plan {
         let Self { comm, members, .. } = self;
-        Plan { comm, members, what: What::Schedule(schedule), operands, reduction: None }
+        Plan::new((comm, members), What::Schedule(schedule), operands)
     }
 }
 
@@ -199,7 +202,7 @@ pub(in crate::api::coll) unsafe fn allgather(
         let send = memory(state, sendbuf, sendcount, sendtype)?;
         (send, blocks(state, recvbuf, recvcount, recvtype, between.far())?)
     };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())?;
     let (own, block) = (Slice::all(Area::Send, send.len()), recv.len() / u64::from(between.sides.remote));
     let schedule = inter::exchange(between.sides, WINDOW, |_| own, |rank| nth(Area::Recv, block, rank));
     Ok(between.plan(schedule, Operands { send, recv, ..Operands::default() }))
@@ -246,7 +249,7 @@ pub(in crate::api::coll) unsafe fn alltoall(
         let send = blocks(state, sendbuf, sendcount, sendtype, between.far())?;
         (send, blocks(state, recvbuf, recvcount, recvtype, between.far())?)
     };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())?;
     let block = |memory: &Memory| memory.len() / u64::from(between.sides.remote);
     let (out, back) = (block(&send), block(&recv));
     let to = |rank| nth(Area::Send, out, rank);
@@ -297,7 +300,7 @@ pub(in crate::api::coll) unsafe fn reduce(
         Root::Beside => return Ok(between.plan(Schedule::default(), Operands::default())),
     }
     let Between { comm, members, sides } = between;
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, |vector, commutes| {
         What::Schedule(inter::reduce(sides, root, vector, commutes))
     })
 }
@@ -314,7 +317,7 @@ pub(in crate::api::coll) unsafe fn allreduce(
     let Between { comm, members, sides } = Between::new(on)?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, count), (recvbuf, count), datatype)? };
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, |vector, commutes| {
         What::Schedule(inter::allreduce(sides, vector, commutes))
     })
 }
@@ -333,7 +336,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, all), (recvbuf, recvcount), datatype)? };
     let block = recv.len();
-    combining(state, comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, |vector, commutes| {
         let part = |rank: u32| (u64::from(rank) * block, block);
         What::Schedule(inter::reduce_scatter(sides, vector, part, commutes))
     })
@@ -359,7 +362,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     let own = counts[sides.rank as usize];
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, all), (recvbuf, own), datatype)? };
-    combining(state, comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, |vector, commutes| {
         let len = |rank: u32| counts[rank as usize].unsigned_abs() * vector.unit;
         let part = |rank: u32| ((0..rank).map(len).sum(), len(rank));
         What::Schedule(inter::reduce_scatter(sides, vector, part, commutes))
@@ -390,7 +393,7 @@ unsafe fn operands(
     // SAFETY: the caller's promise.
     let (send, recv) =
         unsafe { (memory(state, sendbuf, sent, datatype)?, result(state, recvbuf, received, datatype)?) };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    apart((sendbuf, datatype), send.len(), (recvbuf, datatype), recv.len())?;
     Ok((send, recv))
 }
 

@@ -5,7 +5,10 @@ mod reductions;
 use std::ffi::{c_int, c_void};
 
 use super::arguments::{
-    Types, apart, at_root_in_place, blocks, fits, is_in_place, lens, memory, not_in_place, places, total,
+    Types, apart, at_root_in_place, blocks, equal, fits, is_in_place, lens, memory, not_in_place, places, total,
+};
+pub(in crate::api::coll) use super::neighbor::{
+    neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
 };
 use super::{On, Plan, What};
 use crate::abi::DatatypeHandle;
@@ -13,7 +16,7 @@ use crate::api::args;
 use crate::api::ints::Ints;
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Call, choice};
-use crate::error::{MpiError, MpiResult};
+use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::runtime::State;
 pub(in crate::api::coll) use reductions::{allreduce, exscan, reduce, reduce_scatter, reduce_scatter_block, scan};
@@ -21,7 +24,7 @@ pub(in crate::api::coll) use reductions::{allreduce, exscan, reduce, reduce_scat
 /// `MPI_Barrier`.
 pub(in crate::api::coll) unsafe fn barrier(_state: &State, on: On<'_>) -> MpiResult<Plan> {
     let On { comm, members, .. } = on;
-    Ok(Plan { comm, members, what: What::Call(Call::Barrier), operands: Operands::default(), reduction: None })
+    Ok(Plan::new((comm, members), What::Call(Call::Barrier), Operands::default()))
 }
 
 /// `MPI_Bcast`.
@@ -39,7 +42,7 @@ pub(in crate::api::coll) unsafe fn bcast(
     // SAFETY: the caller's promise.
     let recv = unsafe { memory(state, buffer, count, datatype)? };
     let what = What::Call(Call::Bcast { root, len: recv.len() });
-    Ok(Plan { comm, members, what, operands: Operands { recv, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { recv, ..Operands::default() }))
 }
 
 /// `MPI_Gather`.
@@ -68,12 +71,13 @@ pub(in crate::api::coll) unsafe fn gather(
         Memory::NONE
     };
     let block = if is_root { recv.len() / u64::from(members.here.size) } else { send.len() };
-    if is_root {
-        apart(sendbuf, send.len(), recvbuf, recv.len())?;
-        fits(send.len(), block)?;
-    }
+    let check = match is_root && !in_place {
+        true => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())
+            .and_then(|()| equal(send.len(), block)),
+        false => Ok(()),
+    };
     let what = What::Call(Call::Gather { root, block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send, recv, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Gatherv`.
@@ -95,16 +99,17 @@ pub(in crate::api::coll) unsafe fn gatherv(
     let in_place = at_root_in_place(sendbuf, is_root)?;
     // SAFETY: the caller's promise.
     let send = unsafe { if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? } };
-    let mut recv_from: Box<[Buffer]> = Box::default();
+    let (mut recv_from, mut check): (Box<[Buffer]>, _) = (Box::default(), Ok(()));
     if is_root {
         not_in_place(recvbuf)?;
         // SAFETY: the caller's promise.
         recv_from = unsafe { places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)? };
-        apart(sendbuf, send.len(), recvbuf, recv_from.iter().map(Buffer::len).sum::<usize>() as u64)?;
-        fits(send.len(), recv_from[root as usize].len() as u64)?;
+        let all = total(&lens(&recv_from))?;
+        check = apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all);
+        check = check.and_then(|()| fits(send.len(), recv_from[root as usize].len() as u64));
     }
     let what = What::Schedule(choice::gatherv(here, root, send.len(), &lens(&recv_from), in_place));
-    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send, recv_from, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Scatter`.
@@ -133,12 +138,13 @@ pub(in crate::api::coll) unsafe fn scatter(
         Memory::NONE
     };
     let block = if is_root { send.len() / u64::from(members.here.size) } else { recv.len() };
-    if is_root && !in_place {
-        apart(sendbuf, send.len(), recvbuf, recv.len())?;
-        fits(block, recv.len())?;
-    }
+    let check = match is_root && !in_place {
+        true => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())
+            .and_then(|()| fits(block, recv.len())),
+        false => Ok(()),
+    };
     let what = What::Call(Call::Scatter { root, block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send, recv, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Scatterv`.
@@ -160,18 +166,18 @@ pub(in crate::api::coll) unsafe fn scatterv(
     let in_place = at_root_in_place(recvbuf, is_root)?;
     // SAFETY: the caller's promise.
     let recv = unsafe { if in_place { Memory::NONE } else { memory(state, recvbuf, recvcount, recvtype)? } };
-    let mut send_to: Box<[Buffer]> = Box::default();
+    let (mut send_to, mut check): (Box<[Buffer]>, _) = (Box::default(), Ok(()));
     if is_root {
         not_in_place(sendbuf)?;
         // SAFETY: the caller's promise.
         send_to = unsafe { places(state, sendbuf, sendcounts, displs, Types::One(sendtype), here)? };
         if !in_place {
-            apart(sendbuf, send_to.iter().map(Buffer::len).sum::<usize>() as u64, recvbuf, recv.len())?;
-            fits(send_to[root as usize].len() as u64, recv.len())?;
+            check = apart((sendbuf, sendtype), total(&lens(&send_to))?, (recvbuf, recvtype), recv.len());
+            check = check.and_then(|()| fits(send_to[root as usize].len() as u64, recv.len()));
         }
     }
     let what = What::Schedule(choice::scatterv(here, root, &lens(&send_to), recv.len(), in_place));
-    Ok(Plan { comm, members, what, operands: Operands { recv, send_to, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { recv, send_to, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Allgather`.
@@ -194,10 +200,13 @@ pub(in crate::api::coll) unsafe fn allgather(
         (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
     };
     let block = recv.len() / u64::from(members.here.size);
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    fits(send.len(), block)?;
+    let check = match in_place {
+        true => Ok(()),
+        false => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())
+            .and_then(|()| equal(send.len(), block)),
+    };
     let what = What::Call(Call::Allgather { block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send, recv, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Allgatherv`.
@@ -222,11 +231,14 @@ pub(in crate::api::coll) unsafe fn allgatherv(
         (send, places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)?)
     };
     let lens = lens(&recv_from);
-    total(&lens)?;
-    apart(sendbuf, send.len(), recvbuf, lens.iter().sum())?;
-    fits(send.len(), lens[here.rank as usize])?;
+    let all = total(&lens)?;
+    let check = match in_place {
+        true => Ok(()),
+        false => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all)
+            .and_then(|()| equal(send.len(), lens[here.rank as usize])),
+    };
     let what = What::Schedule(choice::allgatherv(here, send.len(), &lens, in_place));
-    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send, recv_from, ..Operands::default() }).checked(check))
 }
 
 /// `MPI_Alltoall`.
@@ -248,16 +260,14 @@ pub(in crate::api::coll) unsafe fn alltoall(
         let send = if in_place { Memory::NONE } else { blocks(state, sendbuf, sendcount, sendtype, members.here)? };
         (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
     };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    if !in_place && send.len() != recv.len() {
-        return Err(MpiError::truncate(format!(
-            "{} bytes are sent to each rank, but {} are received from each, including this one",
-            send.len() / u64::from(members.here.size),
-            recv.len() / u64::from(members.here.size)
-        )));
-    }
-    let what = What::Call(Call::Alltoall { block: recv.len() / u64::from(members.here.size), in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+    let block = |memory: &Memory| memory.len() / u64::from(members.here.size);
+    let check = match in_place {
+        true => Ok(()),
+        false => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), recv.len())
+            .and_then(|()| equal(block(&send), block(&recv))),
+    };
+    let what = What::Call(Call::Alltoall { block: block(&recv), in_place });
+    Ok(Plan::new((comm, members), what, Operands { send, recv, ..Operands::default() }).checked(check))
 }
 
 alltoall_of_blocks! {}
@@ -275,17 +285,17 @@ unsafe fn each_to_each(
     // SAFETY: the caller's promise.
     let recv_from = unsafe { places(state, recvbuf, recvcounts, rdispls, recvtypes, here)? };
     let from = lens(&recv_from);
-    let (mut send_to, mut to): (Box<[Buffer]>, _) = (Box::default(), None);
+    let (mut send_to, mut to, mut check): (Box<[Buffer]>, _, _) = (Box::default(), None, Ok(()));
     if !in_place {
         // SAFETY: the caller's promise.
         send_to = unsafe { places(state, sendbuf, sendcounts, sdispls, sendtypes, here)? };
         let lens = lens(&send_to);
-        if matches!(sendtypes, Types::One(_)) {
-            apart(sendbuf, total(&lens)?, recvbuf, total(&from)?)?;
+        if let (Types::One(sendtype), Types::One(recvtype)) = (sendtypes, recvtypes) {
+            check = apart((sendbuf, sendtype), total(&lens)?, (recvbuf, recvtype), total(&from)?);
         }
-        fits(lens[here.rank as usize], from[here.rank as usize])?;
+        check = check.and_then(|()| fits(lens[here.rank as usize], from[here.rank as usize]));
         to = Some(lens);
     }
     let what = What::Schedule(choice::alltoallv(here, to.as_deref(), &from));
-    Ok(Plan { comm, members, what, operands: Operands { send_to, recv_from, ..Operands::default() }, reduction: None })
+    Ok(Plan::new((comm, members), what, Operands { send_to, recv_from, ..Operands::default() }).checked(check))
 }

@@ -34,10 +34,11 @@ pub(in crate::api::coll) unsafe fn reduce(
         let send = if in_place { Memory::NONE } else { memory(state, sendbuf, count, datatype)? };
         (send, if is_root { result(state, recvbuf, count, datatype)? } else { Memory::NONE })
     };
-    if is_root {
-        apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    }
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    let check = match is_root {
+        true => apart((sendbuf, datatype), send.len(), (recvbuf, datatype), recv.len()),
+        false => Ok(()),
+    };
+    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, commutes| {
         What::Call(Call::Reduce { root, vector, commutes, in_place })
     })
 }
@@ -55,8 +56,8 @@ pub(in crate::api::coll) unsafe fn allreduce(
     let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
-    let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    let (send, recv, check) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
+    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, commutes| {
         What::Call(Call::Allreduce { vector, commutes, in_place })
     })
 }
@@ -74,8 +75,8 @@ pub(in crate::api::coll) unsafe fn scan(
     let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
-    let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, _| {
+    let (send, recv, check) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
+    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, _| {
         What::Call(Call::Scan { vector, in_place })
     })
 }
@@ -93,14 +94,14 @@ pub(in crate::api::coll) unsafe fn exscan(
     let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
-    let (send, recv) = unsafe {
+    let (send, recv, check) = unsafe {
         if members.here.rank == 0 && !in_place {
-            (memory(state, sendbuf, count, datatype)?, Memory::NONE)
+            (memory(state, sendbuf, count, datatype)?, Memory::NONE, Ok(()))
         } else {
             vectors(state, sendbuf, recvbuf, count, datatype)?
         }
     };
-    combining(state, comm, members, send, recv, count, datatype, op, |vector, _| {
+    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, _| {
         What::Call(Call::Exscan { vector, in_place })
     })
 }
@@ -119,8 +120,8 @@ pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     let in_place = is_in_place(sendbuf);
     let all = recvcount.checked_mul(i64::from(members.here.size)).ok_or_else(|| too_many(recvcount))?;
     // SAFETY: the caller's promise.
-    let (send, recv) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, recvcount, datatype)? };
-    combining(state, comm, members, send, recv, recvcount, datatype, op, |block, commutes| {
+    let (send, recv, check) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, recvcount, datatype)? };
+    combining(state, check, comm, members, send, recv, recvcount, datatype, op, |block, commutes| {
         What::Call(Call::ReduceScatterBlock { block, commutes, in_place })
     })
 }
@@ -146,9 +147,10 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     }
     let all = counts.iter().try_fold(0_i64, |sum, count| sum.checked_add(*count)).ok_or_else(|| too_many(i64::MAX))?;
     // SAFETY: the caller's promise.
-    let (send, recv) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, counts[here.rank as usize], datatype)? };
+    let (send, recv, check) =
+        unsafe { to_be_scattered(state, sendbuf, recvbuf, all, counts[here.rank as usize], datatype)? };
     let counts: Vec<u64> = counts.iter().map(|count| count.unsigned_abs()).collect();
-    combining(state, comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, check, comm, members, send, recv, all, datatype, op, |vector, commutes| {
         What::Schedule(choice::reduce_scatterv(here, &counts, vector.unit, commutes, in_place))
     })
 }

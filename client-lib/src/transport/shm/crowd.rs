@@ -1,0 +1,64 @@
+//! Whether this process and its peers on the node have fewer cores than they are.
+//!
+//! The number of cores of the machine does not tell: a launcher, a container or the user may have confined the processes to some of
+//! them. So each connected peer's affinity mask counts, which a cpuset narrows as well.
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+/// This process and the peers that it has been connected with.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// The cores that any of them may use.
+    cores: Vec<bool>,
+    /// Those whose cores are known.
+    members: usize,
+}
+
+impl Crowd {
+    /// Another process joins: 0 for this one.
+    pub(super) fn add(&mut self, pid: i32) {
+        // A process of another pid namespace has no number here, and a mask with more than 1,024 cores does not fit: those are not
+        // counted, so nobody is taken for crowded who may not be.
+        let Some(cores) = (pid >= 0).then(|| sched_getaffinity(Pid::from_raw(pid)).ok()).flatten() else { return };
+        self.count((0..CpuSet::count()).filter(|core| cores.is_set(*core) == Ok(true)));
+    }
+
+    fn count(&mut self, cores: impl Iterator<Item = usize>) {
+        self.members += 1;
+        self.cores.resize(CpuSet::count(), false);
+        for core in cores {
+            if let Some(place) = self.cores.get_mut(core) {
+                *place = true;
+            }
+        }
+    }
+
+    /// Whether two of them must share a core.
+    pub(super) fn shares_cores(&self) -> bool {
+        self.members > self.cores.iter().filter(|is_used| **is_used).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_share_cores_if_their_masks_together_have_fewer_than_they_are() {
+        let crowd = |masks: &[&[usize]]| {
+            let mut crowd = Crowd::default();
+            masks.iter().for_each(|mask| crowd.count(mask.iter().copied()));
+            crowd.shares_cores()
+        };
+        assert!(!crowd(&[&[0]]));
+        assert!(crowd(&[&[0], &[0]]));
+        assert!(!crowd(&[&[0], &[1]]));
+        assert!(crowd(&[&[0, 1], &[0, 1], &[1]]));
+        let mut own = Crowd::default();
+        own.add(0);
+        assert!(!own.shares_cores());
+        own.add(-1);
+        assert!(!own.shares_cores(), "an unknown process does not count");
+    }
+}
