@@ -12,9 +12,7 @@ use std::sync::Arc;
 use super::args::{self, check_place, elements, put};
 use super::comm::{of_members, sort};
 use crate::abi::CommHandle;
-use crate::abi::constants::{
-    MPI_CART, MPI_DIST_GRAPH, MPI_ERR_DIMS, MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_UNDEFINED, MPI_UNWEIGHTED,
-};
+use crate::abi::constants::{MPI_CART, MPI_DIST_GRAPH, MPI_ERR_DIMS, MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_UNDEFINED};
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::object::creation::Sorts;

@@ -170,8 +170,8 @@ impl Cart {
                 }
                 return;
             };
-            for part in
-                (1..=places.min(len.unsigned_abs())).filter(|part| len.unsigned_abs() % part == 0 && places % part == 0)
+            for part in (1..=places.min(len.unsigned_abs()))
+                .filter(|part| len.unsigned_abs().is_multiple_of(*part) && places.is_multiple_of(*part))
             {
                 block.push(part);
                 search(cart, places / part, block, best);
