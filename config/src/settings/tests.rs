@@ -41,6 +41,7 @@ fn the_defaults_come_from_the_built_in_file() {
         kill_grace: seconds(5),
         log_max: 1 << 30,
         logs_max: Space::Percent(10),
+        resources: Vec::new(),
     };
     assert_eq!(settings.jobs, jobs);
     assert_eq!(settings.output, Output { window: 1 << 20, line_max: 256 << 10 });
