@@ -2,7 +2,6 @@
 
 use rsd_proto::indexes::Indexes;
 use rsd_proto::v1::{ArrayInfo, JobInfo, JobSelector, JobState, ListJobsRequest};
-use serde_json::{Value, json};
 
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
@@ -67,26 +66,6 @@ pub(crate) fn fields(info: &JobInfo) -> Vec<(&'static str, String)> {
         fields.push(("element", format!("index {} of array {}", element.index, element.array)));
     }
     fields
-}
-
-/// Returns the array in JSON.
-pub(crate) fn described(array: &ArrayInfo) -> Value {
-    json!({
-        "elements": array.elements,
-        "limit": (array.limit > 0).then_some(array.limit),
-        "size": array.size,
-        "queued": array.queued,
-        "held": array.held,
-        "running": array.running,
-        "done": array.done,
-        "failed": array.failed,
-        "cancelled": array.cancelled,
-        "timed_out": array.timed_out,
-        "which_queued": array.which_queued,
-        "which_held": array.which_held,
-        "which_running": array.which_running,
-        "which_failed": array.which_failed,
-    })
 }
 
 /// Returns the jobs that a selector names: one, or several elements of an array.

@@ -6,13 +6,13 @@ use rsd_proto::v1::dependency::Kind;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    Attempt, Dependency, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record, Resource,
-    Stream,
+    ArrayInfo, Attempt, Dependency, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record,
+    Resource, Stream,
 };
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
-use crate::{array, placement, usage};
+use crate::{placement, usage};
 
 /// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
@@ -67,7 +67,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "output_bytes": info.output_bytes,
         "priority": info.priority,
         "held": info.held,
-        "array": info.array.as_ref().map(array::described),
+        "array": info.array.as_ref().map(elements),
         "element": info.element.map(|it| json!({ "array": it.array, "index": it.index })),
         "memory_per_rank": (info.memory_per_rank > 0).then_some(info.memory_per_rank),
         "resources": amounts(&info.resources),
@@ -281,6 +281,26 @@ fn base64(data: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Returns the array in JSON.
+fn elements(array: &ArrayInfo) -> Value {
+    json!({
+        "elements": array.elements,
+        "limit": (array.limit > 0).then_some(array.limit),
+        "size": array.size,
+        "queued": array.queued,
+        "held": array.held,
+        "running": array.running,
+        "done": array.done,
+        "failed": array.failed,
+        "cancelled": array.cancelled,
+        "timed_out": array.timed_out,
+        "which_queued": array.which_queued,
+        "which_held": array.which_held,
+        "which_running": array.which_running,
+        "which_failed": array.which_failed,
+    })
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ fn waits_name_who_waits_for_whom_in_pmix() {
             let waits = dvm.json("waits")["waits"].as_array()?.clone();
             // While ranks start, the launch is a wait, too.
             let has = |kind: &&str| waits.iter().any(|wait| wait["kind"] == **kind);
-            (waits.len() == 3 && ["collective", "value", "lookup"].iter().all(|kind| has(&kind))).then_some(waits)
+            (waits.len() == 3 && ["collective", "value", "lookup"].iter().all(has)).then_some(waits)
         });
         let of_kind = |kind: &str| waits.iter().find(|wait| wait["kind"] == kind).expect("there is one of each kind");
         for (kind, name) in [("collective", "fence of some processes"), ("value", "late"), ("lookup", "the door")] {

@@ -32,6 +32,7 @@ fn jobs_of_higher_priority_start_first_and_why_tells_the_order() {
         dvm.rsctl(["plan", "--idle", "-n", "1", "--array", "1-9%2", "--after", &format!("ok:{blocker}"), "true"]).ok();
     assert!(plan.contains(&format!("the job would wait for job {blocker} to succeed; that job is running")), "{plan}");
     assert!(plan.contains("an array of 1-9%2: 9 elements"), "{plan}");
+    dvm.ctl(&format!("priority -10 {low}")).ok();
     dvm.ctl(&format!("priority 9 {low}")).ok();
     dvm.file("gate", "");
     dvm.ctl(&format!("wait {low} {normal} {high}")).ok();

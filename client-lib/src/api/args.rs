@@ -165,6 +165,18 @@ pub unsafe fn put_status(place: *mut Status, status: Status) {
     }
 }
 
+/// Stores the empty status, whose error field is set (MPI 5.0 §3.7.3), unless the user passes `MPI_STATUS_IGNORE`.
+///
+/// # Safety
+///
+/// The pointer must be null or valid for a write.
+pub unsafe fn put_empty_status(place: *mut Status) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { place.write(Status::EMPTY) };
+    }
+}
+
 /// An array of `count` elements; fails with class `MPI_ERR_ARG` if `count` is negative, or the array is null although not empty.
 ///
 /// # Safety

@@ -221,7 +221,9 @@ pub unsafe fn type_get_name(
     resultlen: *mut c_int,
 ) -> MpiResult {
     let state = rt.lock();
-    let found = state.types.name(datatype)?;
+    // The null handle has a name too (MPI 5.0 §7.8).
+    let null = b"MPI_DATATYPE_NULL";
+    let found = if datatype == DatatypeHandle::NULL { &null[..] } else { state.types.name(datatype)? };
     if name.is_null() {
         return Err(MpiError::arg("the name pointer is null"));
     }

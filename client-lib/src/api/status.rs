@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use super::args::{check_place, elements, put, put_status};
+use super::args::{check_place, elements, put, put_empty_status, put_status};
 use super::completion::{any_active, is_active, is_over, look, nth, poll, request_get_status};
 use crate::abi::constants::MPI_UNDEFINED;
 use crate::abi::{RequestHandle, Status};
@@ -91,7 +91,7 @@ pub unsafe fn request_get_status_any(
             }
             None => {
                 if !active {
-                    put_status(status, Status::EMPTY);
+                    put_empty_status(status);
                 }
                 put(index, MPI_UNDEFINED)
             }

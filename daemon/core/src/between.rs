@@ -124,6 +124,6 @@ impl Outputs<Order> {
     pub(crate) fn log(&mut self, now: Now, job: JobId, body: job_event::Body) {
         let event = JobEvent { at_ms: now.unix_ms, body: Some(body), ..JobEvent::default() };
         // All attempts of a job have one log.
-        self.push(Effect::Log { job: crate::head::number(job), event: Box::new(event) });
+        self.push(Effect::Log { job: crate::attempts::number(job), event: Box::new(event) });
     }
 }

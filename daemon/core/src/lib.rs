@@ -13,6 +13,7 @@
 //! thousand nodes runs in one thread of a test: see `tests/simulation`.
 
 pub mod addresses;
+mod attempts;
 mod between;
 mod calls;
 mod contract;

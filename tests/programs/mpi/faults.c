@@ -107,6 +107,9 @@ static void get_status(void) {
         return;
     MPI_Irecv(&token, 1, MPI_INT, 0, 71, MPI_COMM_SELF, &requests[0]);
     requests[1] = MPI_REQUEST_NULL;
+    status.MPI_ERROR = 4711;
+    CHECK(MPI_Request_get_status_any(1, &requests[1], &index, &flag, &status) == MPI_SUCCESS);
+    CHECK(flag && index == MPI_UNDEFINED && status.MPI_ERROR == MPI_SUCCESS);
     CHECK(MPI_Request_get_status_any(2, requests, &index, &flag, &status) == MPI_SUCCESS);
     CHECK(!flag && index == MPI_UNDEFINED);
     MPI_Send(&rank, 1, MPI_INT, 0, 71, MPI_COMM_SELF);

@@ -248,6 +248,18 @@ static void directions(void) {
     CHECK(MPI_Neighbor_alltoall(sent, LONG, MPI_INT, got, LONG, MPI_INT, circle) == MPI_SUCCESS);
     if (!on_mpich())
         CHECK(filled(got, LONG, 2 * left() + 1) && filled(got + LONG, LONG, 2 * right()));
+    /* Addresses instead of displacements. */
+    int counts[2] = {2, 1};
+    MPI_Datatype types[2] = {MPI_INT, MPI_INT};
+    MPI_Aint from[2], to[2];
+    int parts[2] = {1, 2};
+    MPI_Get_address(sent, &from[0]);
+    MPI_Get_address(sent + LONG, &from[1]);
+    MPI_Get_address(got + 5, &to[0]);
+    MPI_Get_address(got + 9, &to[1]);
+    CHECK(MPI_Neighbor_alltoallw(MPI_BOTTOM, counts, from, types, MPI_BOTTOM, parts, to, types, circle) == MPI_SUCCESS);
+    if (!on_mpich())
+        CHECK(filled(got + 5, 1, 2 * left() + 1) && filled(got + 9, 2, 2 * right()));
     free(sent);
     free(got);
     MPI_Comm_free(&circle);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::super::args::{put, put_status};
+use super::super::args::{put, put_empty_status, put_status};
 use super::ending::End;
 use crate::abi::constants::{MPI_ERR_IN_STATUS, MPI_SUCCESS, MPI_UNDEFINED};
 use crate::abi::{RequestHandle, Status};
@@ -127,7 +127,7 @@ pub(super) unsafe fn store_any(
             }
             None => {
                 put(index, MPI_UNDEFINED)?;
-                put_status(status, Status::EMPTY);
+                put_empty_status(status);
                 Ok(())
             }
         }

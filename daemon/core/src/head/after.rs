@@ -112,7 +112,7 @@ impl Head {
         let ids: Vec<JobId> = if job == "last" || job.bytes().all(|byte| byte.is_ascii_digit()) && !job.is_empty() {
             let number = if job == "last" { Some(0) } else { job.parse().ok().filter(|number| *number > 0) };
             match number.and_then(|number| self.find(caller, number)) {
-                Some(id) => vec![super::retry::number(id)],
+                Some(id) => vec![crate::attempts::number(id)],
                 None => return no(format!("--after: no job {} (rsctl ps -a lists all remembered jobs)", cut(job))),
             }
         } else {
@@ -214,7 +214,7 @@ impl Head {
 
     /// Notes that a job has started, or that its end is recorded.
     pub(super) fn note_start(&mut self, id: JobId) {
-        let number = super::retry::number(id);
+        let number = crate::attempts::number(id);
         if self.afters.is_waited_for(number) {
             self.afters.news.push_back(number);
         }

@@ -20,8 +20,8 @@ impl Head {
         while let Some(old) = self.jobs.beyond_bounds(now.unix_ms, uid, &self.tuning) {
             self.end_is_written(old, out);
             self.jobs.forget_oldest(uid);
-            self.keep(kept::What::JobGone(super::retry::number(old)));
-            out.push(Effect::DropLog(super::retry::number(old)));
+            self.keep(kept::What::JobGone(crate::attempts::number(old)));
+            out.push(Effect::DropLog(crate::attempts::number(old)));
         }
         let next = self.jobs.oldest_ended(uid).map(|job| job.ended_at().saturating_add(age_ms(&self.tuning)));
         let next = next.map(|at| now.mono + Duration::from_millis(at.saturating_sub(now.unix_ms).max(1)));

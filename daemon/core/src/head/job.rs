@@ -10,14 +10,14 @@ use prost::Message;
 use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
-use super::array::Array;
 use super::called::Called;
+use super::elements::Array;
 use super::ends::Ends;
 use super::life::{Active, Event, Held, Life, Pending};
-use super::retry::Again;
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
 use super::used::Used;
+use crate::attempts::Again;
 use crate::between::Loss;
 use crate::calls::exit;
 use crate::outbox::Inbox;
@@ -222,7 +222,7 @@ impl Job {
 
     /// Returns the number by which users know it.
     pub(super) fn number(&self) -> JobId {
-        super::retry::number(self.id)
+        crate::attempts::number(self.id)
     }
 
     pub(super) fn is_element_of(&self, array: JobId) -> bool {
@@ -533,7 +533,7 @@ impl Job {
             exits: self.ends.all().take(EXITS_SHOWN).cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
-            parent: self.spawned.as_ref().map_or(0, |spawned| super::retry::number(spawned.parent)),
+            parent: self.spawned.as_ref().map_or(0, |spawned| crate::attempts::number(spawned.parent)),
             joined: self.joined,
             owner: self.owner.clone(),
             token: self.token.clone(),
@@ -549,7 +549,7 @@ impl Job {
             after: self.needs.clone(),
             held,
             timeout_ms: self.timeout_ms,
-            attempt: super::retry::attempt(self.id),
+            attempt: crate::attempts::attempt(self.id),
             retries: self.retries,
             attempts: self.attempts.clone(),
             memory_per_rank: self.memory_per_rank,

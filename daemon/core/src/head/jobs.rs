@@ -228,7 +228,7 @@ impl Jobs {
     pub(super) fn forget_oldest(&mut self, uid: u32) -> Option<JobId> {
         let of_user = self.of_user.get_mut(&uid)?;
         let old = of_user.ended.pop_front()?;
-        let number = super::retry::number(old);
+        let number = crate::attempts::number(old);
         of_user.all.remove(&number);
         self.again.remove(&number);
         let job = self.all.remove(&old);

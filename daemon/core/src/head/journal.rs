@@ -18,15 +18,15 @@ use rsd_proto::v1::{
     KeptValue, NameResult, NodeInfo, PublishedName, down, job_event, kept, kept_job,
 };
 
-use super::array::PastArray;
+use super::elements::PastArray;
 use super::job::Job;
 use super::job::kept::Logs;
 use super::life::{Life, Why};
 use super::marks::Marks;
 use super::questions::CallId;
-use super::retry::{attempt, failure_of, id_of, number};
 use super::spawned::{Asked, Birth};
 use super::{Due, Head, Stopping};
+use crate::attempts::{attempt, failure_of, id_of, number};
 use crate::between::{Loss, Order, Outputs};
 use crate::contract::{Effect, HEAD, Logged};
 use crate::taskmap::TaskMap;

@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobSpec, Soft, User, down, job_event};
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
 use super::queue::waiting;
-use super::{Due, Head, after, array, called, holding, offers, stdin};
+use super::{Due, Head, after, called, elements, holding, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Caller, Refused, exit};
 use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
@@ -41,7 +41,7 @@ impl Head {
         if let Some(job) = self.jobs.of_token(self.realm(uid), &spec.token).filter(|_| !spec.token.is_empty()) {
             // The answer was lost, and the client asks again.
             self.timers.cancel(&Due::Owner(job));
-            out.answer(req, Answer::Submitted(super::retry::number(job)));
+            out.answer(req, Answer::Submitted(crate::attempts::number(job)));
             return Ok(());
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
@@ -50,14 +50,14 @@ impl Head {
         called::check(&spec)?;
         super::retry::check(&spec)?;
         super::resources::check(&spec)?;
-        let elements = array::check(&spec)?.map_or(0, |array| array.indexes.len());
+        let elements = elements::check(&spec)?.map_or(0, |array| array.indexes.len());
         self.check_priority(caller, spec.priority)?;
         self.check_jobs(uid, spec.encoded_len() as u64)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         spec.after = self.resolve_after(caller, &spec.after, spec.after_holds)?;
         (spec.element, spec.attempt) = (None, 0);
         if spec.retries > 0 {
-            array::set_variable(&mut spec, "RSD_ATTEMPT", "1".to_owned());
+            elements::set_variable(&mut spec, "RSD_ATTEMPT", "1".to_owned());
         }
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let mut wanted = plan::request(&spec).map_err(never)?;

@@ -4,8 +4,8 @@
 //!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
 //!   placement; [`holding`]: at the wish of their users; [`after`]: for other jobs. [`scheduling`]: which of them starts. [`why`]: why not.
-//! - [`array`]: many jobs of one submission. [`retry`]: attempts of a job that has failed. [`resources`]: memory and
-//!   what users declare.
+//! - [`array`]: many jobs of one submission, and their [`elements`]. [`retry`]: what has failed starts again; their numbers are in `attempts`.
+//!   [`resources`]: memory and what users declare.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`output`]: the output of ranks, on its way to the logs. [`written`]: what waits until it is there.
@@ -27,6 +27,7 @@ mod answers;
 mod array;
 mod blocked;
 mod called;
+mod elements;
 mod ending;
 mod ends;
 mod events;
@@ -86,7 +87,6 @@ use crate::timers::Timers;
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 pub use journal::{KeptJobs, jobs_of};
-pub(crate) use retry::number;
 
 use after::Afters;
 use events::Events;

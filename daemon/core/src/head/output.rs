@@ -33,7 +33,7 @@ impl Head {
         }
         if end > own {
             // The offsets of each attempt begin anew.
-            let job = if super::retry::attempt(id) == 0 { 0 } else { id };
+            let job = if crate::attempts::attempt(id) == 0 { 0 } else { id };
             out.log(now, id, job_event::Body::Output(job_event::Output { records, node, job, end }));
         }
     }

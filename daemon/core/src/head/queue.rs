@@ -26,7 +26,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn push(&mut self, job: JobId, priority: i32) {
         self.remove(job);
-        let place = Place { priority: Reverse(priority), number: super::retry::number(job), job };
+        let place = Place { priority: Reverse(priority), number: crate::attempts::number(job), job };
         self.waiting.insert(place);
         self.places.insert(job, place);
     }

@@ -177,7 +177,8 @@ impl Head {
         };
         first.forecast = Some(forecast);
         if let (Some(why), Some(pending)) = (why_not, self.jobs.get_mut(id).and_then(Job::pending_mut)) {
-            pending.reason = format!("it fits now, but {why} {}, which is before it", super::retry::number(first.job));
+            pending.reason =
+                format!("it fits now, but {why} {}, which is before it", crate::attempts::number(first.job));
         }
         why_not.is_none()
     }

@@ -144,7 +144,7 @@ impl Head {
         match (forecast.at, forecast.last) {
             (Some(at), Some(last)) if is_first => {
                 reply.earliest_ms = Some(ms(at));
-                let last = super::retry::number(last);
+                let last = crate::attempts::number(last);
                 reply.earliest_because =
                     format!("when job {last} reaches its time limit, or earlier if jobs end earlier");
             }
@@ -191,7 +191,7 @@ impl Head {
             Ok(_) => notices.push("what the job would wait for has happened already".to_owned()),
             Err(refused) => notices.push(format!("the job would be refused: {}", refused.text)),
         }
-        match super::array::check(spec) {
+        match super::elements::check(spec) {
             Ok(Some(own)) => notices.push(format!(
                 "an array of {}: {}; the plan is that of one element",
                 own.indexes,

@@ -105,7 +105,7 @@ impl Head {
             let has_root = found.spawned.is_some();
             let Some(active) = found.active_mut() else { continue };
             let logged = active.logged.entry(node).or_default();
-            logged[usize::from(log != super::retry::number(job))] = end;
+            logged[usize::from(log != crate::attempts::number(job))] = end;
             // The output of a spawned job goes to the log of its family's root, too.
             let offset = if has_root { logged[0].min(logged[1]) } else { logged[0] };
             let Some(inbox) = active.output.get_mut(&node) else { continue };

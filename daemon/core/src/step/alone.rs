@@ -43,7 +43,7 @@ impl Step {
 
     /// Adds a line to the standard error of every running rank.
     fn say_to_ranks(&mut self, why: &str, out: &mut Vec<Effect>) {
-        let line = format!("rsd: job {}: {why}\n", crate::head::number(self.job));
+        let line = format!("rsd: job {}: {why}\n", crate::attempts::number(self.job));
         for local in 0..self.ranks.len() {
             if self.ranks[local].phase == Phase::Running && self.ranks[local].member.is_none() {
                 self.on_output(local, Stream::Stderr, line.as_bytes(), out);

@@ -13,7 +13,7 @@ impl Step {
             return self.answer_call(call.call, Reply::Refused(why), out);
         };
         if !call.namespace.is_empty() && call.namespace != self.launch.namespace {
-            let why = format!("job {} has another namespace: see RSD_PMI_NAMESPACE", crate::head::number(self.job));
+            let why = format!("job {} has another namespace: see RSD_PMI_NAMESPACE", crate::attempts::number(self.job));
             return self.answer_call(call.call, Reply::Refused(why), out);
         }
         let asker = Asker { local, by: By::Call { call: call.call, attempt: call.attempt } };

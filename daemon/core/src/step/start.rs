@@ -147,7 +147,7 @@ impl Step {
             };
             let number = rank.rank;
             let place = Place {
-                job: crate::head::number(self.job),
+                job: crate::attempts::number(self.job),
                 rank: number,
                 size: self.map.size(),
                 local_rank: local as u32,

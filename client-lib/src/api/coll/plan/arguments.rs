@@ -131,7 +131,10 @@ pub(super) unsafe fn places(
         };
         // SAFETY: the caller's promise; the arrays are not null.
         let (count, displacement) = unsafe { (counts.get(rank), displs.get(rank)) };
-        if count > 0 && address.is_null() && displacement != 0 && crate::datatype::basic_size(datatype).is_some() {
+        // With MPI_BOTTOM, displacements that have the size of an address are addresses.
+        let is_bottom = matches!((types, displs), (Types::Each(_), Ints::Wide(_)));
+        let is_basic = crate::datatype::basic_size(datatype).is_some();
+        if count > 0 && address.is_null() && displacement != 0 && is_basic && !is_bottom {
             return Err(MpiError::buffer(format!("the buffer is null, for {count} elements of rank {rank}")));
         }
         let offset = displacement.checked_mul(extent).and_then(|offset| isize::try_from(offset).ok());

@@ -12,11 +12,11 @@ use rsd_proto::v1::{
 use super::super::called::Called;
 use super::super::ends::Ends;
 use super::super::life::{Active, Held, Life, Pending, Why};
-use super::super::retry;
 use super::super::spawned::{Asked, Birth, Spawned};
 use super::super::stdin::{self, StdinFeed};
 use super::super::used::Used;
 use super::{Job, command_line, spec_bytes};
+use crate::attempts;
 use crate::contract::Logged;
 use crate::outbox::Inbox;
 use crate::taskmap::TaskMap;
@@ -118,13 +118,13 @@ impl Job {
         (job.app_sizes, job.universe_size) = (body.app_sizes, body.universe_size);
         (job.bindings, job.binding_runs, job.node_names) = (body.bindings, body.binding_runs, body.node_names);
         job.stdin = StdinFeed::restored(readers);
-        let root = spawned.map(|spawned| logs.get(&retry::number(spawned.root)).map(|log| &log.output));
-        let of_own = if retry::attempt(id) == 0 { 0 } else { id };
+        let root = spawned.map(|spawned| logs.get(&attempts::number(spawned.root)).map(|log| &log.output));
+        let of_own = if attempts::attempt(id) == 0 { 0 } else { id };
         let logged: BTreeMap<NodeId, [u64; 2]> = map
             .nodes()
             .iter()
             .map(|node| {
-                let log = logs.get(&retry::number(id));
+                let log = logs.get(&attempts::number(id));
                 let own = log.and_then(|log| log.output.get(&(of_own, *node))).copied().unwrap_or(0);
                 let of_root =
                     root.map_or(own, |output| output.and_then(|output| output.get(&(id, *node))).copied().unwrap_or(0));
@@ -142,8 +142,8 @@ impl Job {
 
     /// Takes in what the job's log says has happened, so that it is not logged again.
     pub(in super::super) fn recall(&mut self, now: Now, logged: Option<&Logged>) {
-        let attempt = retry::attempt(self.id);
-        for event in logged.iter().flat_map(|log| retry::events_of(&log.events, attempt)) {
+        let attempt = attempts::attempt(self.id);
+        for event in logged.iter().flat_map(|log| attempts::events_of(&log.events, attempt)) {
             let ago_us = i128::from(now.unix_ms.saturating_sub(event.at_ms)) * 1000;
             match &event.body {
                 Some(job_event::Body::RankExit(exit)) => {
@@ -199,8 +199,8 @@ impl Job {
 
     /// Returns the events that a log must have and this one has not.
     pub(in super::super) fn missing_events(&self, logged: Option<&Logged>) -> Vec<job_event::Body> {
-        let attempt = retry::attempt(self.id);
-        let events = || logged.iter().flat_map(|log| retry::events_of(&log.events, attempt));
+        let attempt = attempts::attempt(self.id);
+        let events = || logged.iter().flat_map(|log| attempts::events_of(&log.events, attempt));
         let has = |is: fn(&job_event::Body) -> bool| events().filter_map(|event| event.body.as_ref()).any(is);
         let mut missing = Vec::new();
         if attempt == 0 && !has(|body| matches!(body, job_event::Body::Submitted(_))) {
