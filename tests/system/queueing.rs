@@ -212,7 +212,6 @@ fn memory_and_resources_are_reserved() {
     std::fs::write(&settings, "[jobs]\nresources = [\"licence:2\"]\n").expect("the temporary directory is writable");
     let options = Options { nodes: 1, slots: 4, args: ["--resource", "fpga:3"].map(str::to_owned).into() };
     let dvm = Dvm::start_in(options, &[("RSD_CONFIG", settings.to_str().expect("the path is UTF-8"))]);
-    std::fs::remove_file(&settings).expect("it was just written");
     let one = gated(&dvm, &["-n", "2", "--resource", "licence:2,fpga:1"], "gate");
     let licence = dvm.submit(["-n", "1", "--resource", "licence", "true"]);
     let why = dvm.ctl(&format!("why {licence}")).ok();
@@ -243,4 +242,5 @@ fn memory_and_resources_are_reserved() {
     let error =
         dvm.call(rsd_tests::built::rsd()).args(["start", "--state-dir", "x", "--resource", "memory:4"]).fails(240);
     assert!(error.contains("nodes know their memory and GPUs by themselves"), "{error}");
+    std::fs::remove_file(&settings).expect("steps have read it");
 }

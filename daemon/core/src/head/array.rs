@@ -5,7 +5,7 @@
 //! of positions. Its number is reserved with the array: `array + 1 + position`. So no element starts twice, whatever is repeated. Elements
 //! start in order, and at most as many run as the array's limit says.
 //!
-//! What has become of the elements is kept by their own records, of their launches and of their ends; [`KeptArray`] is written only
+//! What has become of the elements is kept by their own records, of their launches and of their ends; [`KeptArray`](rsd_proto::v1::KeptArray) is written only
 //! when a user changes something, and when the journal is compacted.
 
 use rsd_proto::indexes::Indexes;

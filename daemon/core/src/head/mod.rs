@@ -4,7 +4,7 @@
 //!   [`jobs`]: all jobs.
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
 //!   placement; [`holding`]: at the wish of their users; [`after`]: for other jobs. [`scheduling`]: which of them starts. [`why`]: why not.
-//! - [`array`]: many jobs of one submission, and their [`elements`]. [`retry`]: what has failed starts again; their numbers are in `attempts`.
+//! - [`mod@array`]: many jobs of one submission, and their [`elements`]. [`retry`]: what has failed starts again; their numbers are in `attempts`.
 //!   [`resources`]: memory and what users declare.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.

@@ -429,7 +429,8 @@ fn memory_and_declared_resources_are_never_exceeded() {
         let mut jobs: Vec<(JobId, u64, u64)> = Vec::new();
         for _ in 0..15 {
             let (memory, fpgas) = (world.rng.below(5) << 30, world.rng.below(3));
-            let n = 1 + world.rng.below(4) as u32;
+            // A node has room for one rank with two of them.
+            let n = 1 + world.rng.below(3) as u32;
             let resources = (fpgas > 0).then(|| Resource { name: "fpga".into(), amount: fpgas });
             let wanted =
                 JobSpec { memory_per_rank: memory, resources: resources.into_iter().collect(), ..spec(program, n) };
