@@ -156,7 +156,7 @@ pub struct Shortage {
     pub program: Option<usize>,
     /// How many ranks it requested; absent: one per slot.
     pub asked: Option<u32>,
-    /// How many could be placed.
+    /// How many could be placed: now, or without other jobs.
     pub free: u64,
     /// The resource that is short.
     pub lack: Lack,
@@ -168,6 +168,8 @@ pub struct Shortage {
     pub fixes: Vec<String>,
     /// Whether it fits when no other job runs.
     pub fits_when_idle: bool,
+    /// Whether `free` counts what other jobs hold too: other jobs run, and the request does not fit without them.
+    pub without_others: bool,
 }
 
 /// A resource that is short.
@@ -308,25 +310,34 @@ fn short(
     asked: Option<u32>,
     seats: &[Seat],
 ) -> Refusal {
+    let idle = idle(nodes);
+    let when_idle = try_place(&idle, request, head);
+    let fits_when_idle = when_idle.is_ok();
+    // What never fits is compared with all that there is, instead of with what is free now.
+    let (counted, nodes_counted, without_others) = match &when_idle {
+        Err(Obstacle::Short { app: same, seats: all, .. }) if *same == app && nodes.iter().any(is_used) => {
+            (&all[..], &idle[..], true)
+        }
+        Ok(_) | Err(_) => (seats, nodes, false),
+    };
     let oversubscribed = request.oversubscribe && asked.is_some();
-    let lack = lack(request, asked, oversubscribed, seats);
+    let lack = lack(request, asked, oversubscribed, counted);
     let most = |seat: &Seat| if oversubscribed { seat.room } else { seat.offer };
     let free = match lack {
         // Counts up to the first node that cannot take its ranks.
         Lack::PerObject(_) => {
             let wanted = |seat: &Seat| seat.wanted.unwrap_or(0);
-            let whole = seats.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
-            let whole_ranks: u64 = seats[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
-            whole_ranks + seats.get(whole).map_or(0, |seat| u64::from(most(seat)))
+            let whole = counted.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
+            let whole_ranks: u64 = counted[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
+            whole_ranks + counted.get(whole).map_or(0, |seat| u64::from(most(seat)))
         }
         Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::Binding(_) => {
-            seats.iter().map(|seat| u64::from(most(seat))).sum()
+            counted.iter().map(|seat| u64::from(most(seat))).sum()
         }
     };
     let shown = if seats.len() > ROWS_SHOWN { ROWS_SHOWN - 1 } else { seats.len() };
-    let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
     let max_slots = lack == Lack::MaxSlots;
-    let case = Case { nodes, request, head, app, asked, free, seats };
+    let case = Case { nodes: nodes_counted, request, head, app, asked, free, seats: counted };
     let shortage = Box::new(Shortage {
         program: (request.apps.len() > 1).then_some(app + 1),
         asked,
@@ -336,6 +347,7 @@ fn short(
         fixes: if fits_when_idle { Vec::new() } else { case.fixes(&lack) },
         lack,
         fits_when_idle,
+        without_others,
     });
     if max_slots { Refusal::MaxSlots(shortage) } else { Refusal::NotEnoughSlots(shortage) }
 }
@@ -372,6 +384,7 @@ fn unbindable(nodes: &[NodeOffer], request: &Request, head: NodeId, text: String
         fixes: if fits_when_idle { Vec::new() } else { case.binding_fixes(free) },
         lack: Lack::Binding(text),
         fits_when_idle,
+        without_others: false,
     }))
 }
 
@@ -383,6 +396,12 @@ fn asked_binding(request: &Request) -> String {
         (Some(bind_to), None) => format!("--bind-to {bind_to}"),
         (None, None) => format!("--map-by {}", policy.map_by),
     }
+}
+
+/// Whether other jobs hold something of a node.
+fn is_used(node: &NodeOffer) -> bool {
+    let NodeOffer { in_use, taken, gpus_taken, stocks, .. } = node;
+    *in_use > 0 || !taken.is_empty() || !gpus_taken.is_empty() || stocks.iter().any(|stock| stock.held > 0)
 }
 
 fn idle(nodes: &[NodeOffer]) -> Vec<NodeOffer> {
@@ -501,12 +520,14 @@ impl Shortage {
         let free = u32::try_from(self.free).unwrap_or(u32::MAX);
         match self.lack {
             Lack::MaxSlots => write!(f, ", max_slots allows {free}")?,
+            Lack::Slots if self.without_others => write!(f, ", {}", count(free, "slot"))?,
             Lack::Slots => write!(f, ", {} free", count(free, "slot"))?,
             Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::PerObject(_) | Lack::Binding(_) => {
                 write!(f, ", room for {free}")?
             }
         }
-        write!(f, " on {}", count((self.rows.len() + self.more_nodes) as u32, "node"))
+        write!(f, " on {}", count((self.rows.len() + self.more_nodes) as u32, "node"))?;
+        f.write_str(if self.without_others { " without other jobs" } else { "" })
     }
 }
 

@@ -258,7 +258,9 @@ proptest! {
                 let mut fewer = request.clone();
                 if let [app] = &mut fewer.apps[..] {
                     app.n = Some(n);
-                    prop_assert!(place(&nodes, &fewer, 0).is_ok(), "{}", text);
+                    let without_others = refusal.shortage().is_some_and(|shortage| shortage.without_others);
+                    let nodes = if without_others { &idle } else { &nodes };
+                    prop_assert!(place(nodes, &fewer, 0).is_ok(), "{}", text);
                 }
             }
         }
