@@ -239,8 +239,9 @@ fn memory_and_resources_are_reserved() {
         let error = dvm.rsctl(["submit", "-n", "1"]).args(options).args(["true"]).fails(code);
         assert!(error.contains(says), "{options:?}: {error}");
     }
+    let other = dvm.scratch().join("other").display().to_string();
     let error =
-        dvm.call(rsd_tests::built::rsd()).args(["start", "--state-dir", "x", "--resource", "memory:4"]).fails(240);
+        dvm.call(rsd_tests::built::rsd()).args(["start", "--state-dir", &other, "--resource", "memory:4"]).fails(240);
     assert!(error.contains("nodes know their memory and GPUs by themselves"), "{error}");
     std::fs::remove_file(&settings).expect("steps have read it");
 }
