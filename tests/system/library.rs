@@ -234,7 +234,9 @@ fn programs_pass_under_the_sanitizers_of_the_compiler() {
     const FLAGS: [&str; 4] =
         ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     let dvm = Dvm::start(1);
-    for name in ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives", "windows"] {
+    for name in
+        ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives", "windows"]
+    {
         let program = Mpi::Ours.program_with(&format!("mpi/{name}.c"), &FLAGS);
         let line = ["run", "-n", "3", "-x", "ASAN_OPTIONS=detect_leaks=0", &program, "few"];
         assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on 3\n"));
@@ -289,6 +291,11 @@ fn mpi4py_passes_its_own_tests_of_collectives() {
 fn mpi4py_passes_its_own_tests_of_intercommunicators() {
     // Its test_comm_inter also needs MPI_Intercomm_create_from_groups, which is not implemented yet.
     mpi4py_passes("test_cco_(buf|vec|obj)_inter");
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_windows() {
+    mpi4py_passes("test_(rma|rma_nb|win)");
 }
 
 #[test]

@@ -397,6 +397,8 @@ fn combination(
     match builtin {
         Builtin::NoOp if !fetches => return Err(MpiError::op("MPI_NO_OP is for operations that return something")),
         Builtin::NoOp | Builtin::Replace => {}
+        // Nothing is combined.
+        _ if remote.is_none_or(|remote| remote.places.len == 0) => {}
         _ => drop(Reduction::new(&OpRef::Builtin(builtin), Datatype::predefined(element), element.handle())?),
     }
     Ok((op, element.handle()))

@@ -286,7 +286,8 @@ fn dynamic(state: &mut State, win: WinHandle) -> MpiResult<&mut Window> {
 
 // --- information ---
 
-/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory.
+/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory that this process can use. Without
+/// `MPI_Win_allocate_shared`, that is only its own.
 pub unsafe fn win_shared_query(
     rt: &Runtime,
     win: WinHandle,
@@ -299,12 +300,15 @@ pub unsafe fn win_shared_query(
     let part = {
         let state = rt.lock();
         let window = state.windows.get(win)?;
-        if window.values.flavor != c::MPI_WIN_FLAVOR_SHARED {
-            return Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "the window was not made by MPI_Win_allocate_shared"));
-        }
-        match rank {
-            c::MPI_PROC_NULL => window.parts.iter().find(|part| part.size > 0).copied(),
-            _ => Some(window.parts[member(window, rank)? as usize]),
+        let own = Part { address: window.base(), ..window.parts[window.rank as usize] };
+        match (window.values.flavor, rank) {
+            (c::MPI_WIN_FLAVOR_DYNAMIC, _) => {
+                return Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "a dynamic window has no memory of its own"));
+            }
+            (c::MPI_WIN_FLAVOR_SHARED, c::MPI_PROC_NULL) => window.parts.iter().find(|part| part.size > 0).copied(),
+            (c::MPI_WIN_FLAVOR_SHARED, _) => Some(window.parts[member(window, rank)? as usize]),
+            (_, c::MPI_PROC_NULL) => (window.rank == 0).then_some(own),
+            (_, _) => (member(window, rank)? == window.rank).then_some(own),
         }
     };
     let part = part.unwrap_or(Part { size: 0, disp_unit: 0, address: 0 });

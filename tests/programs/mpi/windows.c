@@ -291,6 +291,7 @@ static void dynamic(void) {
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
     CHECK(MPI_Win_attach(win, memory, LONG * sizeof(int)) == MPI_SUCCESS);
     FAILS(MPI_Win_attach(win, memory + 1, 4), MPI_ERR_RMA_ATTACH);
+    FAILS(MPI_Win_shared_query(win, rank, &(MPI_Aint){0}, &(int){0}, &(void *){0}), MPI_ERR_RMA_FLAVOR);
     MPI_Aint here, *there = room(size * sizeof *there);
     MPI_Get_address(memory, &here);
     MPI_Allgather(&here, 1, MPI_AINT, there, 1, MPI_AINT, world);
@@ -473,7 +474,8 @@ static void wrong_arguments(void) {
     MPI_Aint bytes;
     int unit;
     void *base;
-    FAILS(MPI_Win_shared_query(win, 0, &bytes, &unit, &base), MPI_ERR_RMA_FLAVOR);
+    CHECK(MPI_Win_shared_query(win, rank, &bytes, &unit, &base) == MPI_SUCCESS && bytes == sizeof memory && base == memory);
+    FAILS(MPI_Win_shared_query(win, size, &bytes, &unit, &base), MPI_ERR_RANK);
     CHECK(MPI_Win_lock(MPI_LOCK_SHARED, MPI_PROC_NULL, 0, win) == MPI_SUCCESS && MPI_Win_unlock(MPI_PROC_NULL, win) == MPI_SUCCESS);
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
     FAILS(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win), MPI_ERR_RMA_SYNC);
