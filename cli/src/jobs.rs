@@ -5,8 +5,8 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{
-    CancelRequest, JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeBinding,
-    NodeInfo, RankBinding, SignalRequest, Stream,
+    CancelRequest, Inventory, JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest,
+    NodeBinding, NodeInfo, RankBinding, Resource, SignalRequest, Stream,
 };
 use serde_json::json;
 
@@ -436,7 +436,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
                 info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
                 format!("{used} of {total}"),
                 address(info),
-                with_labels(inventory.slots_reason, info),
+                with_labels(with_resources(&inventory, info), info),
             ]
         })
         .collect();
@@ -446,6 +446,19 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
 fn state_of(info: &NodeInfo) -> String {
     let drained = if info.drained { ", drained" } else { "" };
     format!("{}{drained}", json::node_state(info.state()))
+}
+
+/// Returns where a node's slots come from, and what it has besides, with what jobs have reserved.
+fn with_resources(inventory: &Inventory, info: &NodeInfo) -> String {
+    let mut text = inventory.slots_reason.clone();
+    if info.memory_reserved > 0 {
+        text.push_str(&format!("; memory: {} reserved", print::bytes(info.memory_reserved)));
+    }
+    for Resource { name, amount } in &inventory.resources {
+        let held = info.reserved_resources.iter().find(|held| held.name == *name).map_or(0, |held| held.amount);
+        text.push_str(&format!("; {name}: {held} of {amount} reserved"));
+    }
+    text
 }
 
 /// Adds a node's labels to the last column.

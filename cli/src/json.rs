@@ -7,7 +7,7 @@ use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
     ArrayInfo, Attempt, Dependency, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record,
-    Stream,
+    Resource, Stream,
 };
 use serde_json::{Map, Value, json};
 
@@ -69,6 +69,8 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "held": info.held,
         "array": info.array.as_ref().map(elements),
         "element": info.element.map(|it| json!({ "array": it.array, "index": it.index })),
+        "memory_per_rank": (info.memory_per_rank > 0).then_some(info.memory_per_rank),
+        "resources": amounts(&info.resources),
         "attempt": info.attempt + 1,
         "attempts_max": info.retries + 1,
         "attempts": info.attempts.iter().map(attempt).collect::<Vec<_>>(),
@@ -147,6 +149,9 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "cores": inventory.cores,
         "hwthreads": inventory.hwthreads,
         "memory_bytes": inventory.memory_bytes,
+        "memory_reserved": info.memory_reserved,
+        "resources": amounts(&inventory.resources),
+        "reserved": amounts(&info.reserved_resources),
         "load": info.load.map(|load| json!({
             "load1": load.load1,
             "memory_used_bytes": load.memory_used_bytes,
@@ -157,6 +162,10 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "version": info.version,
         "joined_ms": info.joined_ms,
     })
+}
+
+fn amounts(resources: &[Resource]) -> Map<String, Value> {
+    resources.iter().map(|resource| (resource.name.clone(), resource.amount.into())).collect()
 }
 
 /// Returns an event of a job; `event` has its kind.

@@ -75,6 +75,7 @@ pub(crate) async fn show(client: &Client, launch: &Launch) -> Result<(), Failure
 struct Answer {
     reply: PlanReply,
     command: String,
+    name: String,
     default_binding: bool,
 }
 
@@ -91,11 +92,11 @@ impl Answer {
             Some(Outcome::Plan(plan)) => command::full(launch, &spec, plan),
             Some(Outcome::Refused(_)) | None => String::new(),
         };
-        Ok(Answer { reply, command, default_binding: spec.bind_to.is_empty() })
+        Ok(Answer { reply, command, name: spec.name, default_binding: spec.bind_to.is_empty() })
     }
 
     fn text(&self, view: &View<'_>, every_reason: bool, look: &Look) -> String {
-        let asked = text::Asked { command: &self.command, default_binding: self.default_binding };
+        let asked = text::Asked { command: &self.command, name: &self.name, default_binding: self.default_binding };
         text::text(view, &asked, every_reason, look)
     }
 

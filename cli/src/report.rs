@@ -113,6 +113,12 @@ pub(crate) fn queued(info: &JobInfo) -> Vec<(&'static str, String)> {
     if info.priority != 0 {
         fields.push(("priority", info.priority.to_string()));
     }
+    let memory = (info.memory_per_rank > 0).then(|| format!("memory {} per rank", print::bytes(info.memory_per_rank)));
+    let others = info.resources.iter().map(|resource| format!("{}:{}", resource.name, resource.amount));
+    let reserved: Vec<String> = memory.into_iter().chain(others).collect();
+    if !reserved.is_empty() {
+        fields.push(("reserved", reserved.join(", ")));
+    }
     if info.retries > 0 {
         fields.push(("attempt", format!("{} of {}", info.attempt + 1, info.retries + 1)));
     }

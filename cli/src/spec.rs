@@ -16,8 +16,9 @@ use rsd_core::plan;
 use rsd_proto::frameworks;
 use rsd_proto::inherited;
 use rsd_proto::pmi::environment::is_launcher_variable;
+use rsd_proto::resources;
 use rsd_proto::v1::stdin_target::Target;
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarget, Submitter};
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, Resource, StdinTarget, Submitter};
 
 use crate::exit::Failure;
 use crate::options::placing::Listing;
@@ -47,7 +48,8 @@ impl Here {
 
 /// Returns the job that `launch` describes. `stdin` is None for a submitted job, which no client follows.
 pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> Result<JobSpec, Failure> {
-    let (policy, listing) = launch.placing.policy()?;
+    let (mut policy, listing) = launch.placing.policy()?;
+    let (memory_per_rank, resources) = reserved(launch, &mut policy)?;
     let first_hosts = first_hosts(launch, listing)?;
     let mut apps = vec![app(&launch.first, first_hosts.clone(), here)?];
     for segment in &launch.others {
@@ -96,10 +98,36 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         after: launch.queueing.after.clone(),
         after_holds: launch.queueing.after_never == Never::Hold,
         priority: launch.queueing.priority,
+        memory_per_rank,
+        resources,
         retries: launch.queueing.retry,
         retry_on: launch.queueing.retry_on.clone(),
         ..JobSpec::default()
     })
+}
+
+/// Returns the memory and the resources that a job reserves, without GPUs, which are placed.
+fn reserved(launch: &Launch, policy: &mut Policy) -> Result<(u64, Vec<Resource>), Failure> {
+    let mut memory = launch.queueing.mem_per_rank;
+    let mut others: Vec<Resource> = Vec::new();
+    for resource in &launch.queueing.resource {
+        let twice = match &*resource.name {
+            resources::MEMORY => memory.replace(resource.amount).is_some(),
+            resources::GPU => {
+                let gpus = u32::try_from(resource.amount).unwrap_or(u32::MAX);
+                std::mem::replace(&mut policy.gpus_per_rank, gpus) > 0
+            }
+            name => others.iter().any(|other| other.name == name),
+        };
+        if twice {
+            return Err(Failure::usage(format!("{} is requested twice: leave out one of the options", resource.name)));
+        }
+        if resource.name != resources::MEMORY && resource.name != resources::GPU {
+            others.push(resource.clone());
+        }
+    }
+    policy.check().map_err(Failure::usage)?;
+    Ok((memory.unwrap_or(0), others))
 }
 
 /// Returns who submits, for people: the head knows by itself whose job it is.

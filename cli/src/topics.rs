@@ -34,7 +34,7 @@ topics! {
     "ssh": "start daemons on other machines with rsctl up",
     "several-users": "one DVM for all users of a cluster",
     "placement": "which node and cpus each rank gets, and why",
-    "queue": "when jobs start: order, priorities, dependencies, arrays, backfill",
+    "queue": "when jobs start: order, priorities, dependencies, arrays, backfill, resources",
     "groups": "processes that already run become one MPI_COMM_WORLD",
     "mpi": "MPI libraries, compilers, and which library a program loads",
     "values": "exchange small values between the processes of a job",

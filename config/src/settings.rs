@@ -91,6 +91,11 @@ settings! {
         /// The ports on which daemon and ranks listen.
         port_range: PortRange,
     }
+    /// The node.
+    node: Node {
+        /// What it has besides cores, memory and GPUs, as `fpga:2`.
+        resources: Vec<String>,
+    }
     /// Steps, the parts of jobs on a node.
     step: Step {
         /// How long a step runs without its daemon before it ends its ranks.
@@ -110,6 +115,8 @@ settings! {
         log_max: u64,
         /// The most that the logs of all jobs have together.
         logs_max: Space,
+        /// What the DVM has as a whole, as `licence:4`.
+        resources: Vec<String>,
     }
     /// What one user may have in a DVM that serves all users; root may have any number.
     users: Users {

@@ -269,6 +269,9 @@ pub(crate) struct StartOptions {
     /// Slots of this node: the number of ranks it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,
+    /// What this node has besides cores, memory and GPUs, for jobs that request it with --resource: `fpga:2`
+    #[arg(long, value_name = "NAME[:N],…", value_delimiter = ',')]
+    pub(crate) resource: Vec<String>,
     /// Read this settings file instead of the one in RSD_CONFIG
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

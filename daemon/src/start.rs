@@ -184,7 +184,9 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
             command.arg(flag).arg(value);
         }
     }
-    for (flag, values) in [("--advertise", &options.advertise), ("--interface", &options.interface)] {
+    for (flag, values) in
+        [("--advertise", &options.advertise), ("--interface", &options.interface), ("--resource", &options.resource)]
+    {
         for value in values {
             command.arg(flag).arg(value);
         }

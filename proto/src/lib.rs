@@ -11,6 +11,7 @@
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
 //! - [`pmix`] (feature `messages`): PMIx, the process management interface of Open MPI, sans-IO, client and server.
+//! - [`resources`] (always): resources that users declare and jobs reserve.
 //! - [`mod@visible`] (always): text for a terminal, without its control characters.
 //!
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
@@ -26,6 +27,7 @@ pub mod pmi;
 #[cfg(feature = "messages")]
 pub mod pmix;
 pub mod ranges;
+pub mod resources;
 pub mod visible;
 
 #[cfg(feature = "messages")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rsd_tests::{Dvm, eventually};
+use rsd_tests::{Dvm, Options, eventually};
 use serde_json::Value;
 
 /// Submits a job that holds so many slots until its gate is opened; returns its number.
@@ -204,4 +204,44 @@ fn a_job_that_loses_its_node_is_started_again_elsewhere() {
     assert_eq!(dvm.ctl(&format!("logs {job}")).ok(), "on node1\non node2\n");
     let shown = dvm.json(&format!("job show {job}"));
     assert_eq!(shown["attempts"][0]["node"], "node1");
+}
+
+#[test]
+fn memory_and_resources_are_reserved() {
+    let settings = std::env::temp_dir().join(format!("rsd-resources-{}.toml", std::process::id()));
+    std::fs::write(&settings, "[jobs]\nresources = [\"licence:2\"]\n").expect("the temporary directory is writable");
+    let options = Options { nodes: 1, slots: 4, args: ["--resource", "fpga:3"].map(str::to_owned).into() };
+    let dvm = Dvm::start_in(options, &[("RSD_CONFIG", settings.to_str().expect("the path is UTF-8"))]);
+    let one = gated(&dvm, &["-n", "2", "--resource", "licence:2,fpga:1"], "gate");
+    let licence = dvm.submit(["-n", "1", "--resource", "licence", "true"]);
+    let why = dvm.ctl(&format!("why {licence}")).ok();
+    assert!(why.contains("licence:1 requested, 0 of 2 free in the DVM"), "{why}");
+    assert!(why.contains(&format!("the end of job {one}")), "{why}");
+    let plan = dvm.rsctl(["plan", "-n", "1", "--resource", "fpga:2", "true"]).end();
+    assert!(format!("{}{}", plan.out(), plan.err()).contains("fpga:2 each"), "{} {}", plan.out(), plan.err());
+    let shown = dvm.ctl(&format!("job show {one}")).ok();
+    assert!(shown.contains("licence:2, fpga:1"), "{shown}");
+    let nodes = dvm.json("nodes");
+    assert_eq!(nodes["nodes"][0]["resources"]["fpga"], 3);
+    assert_eq!(nodes["nodes"][0]["reserved"]["fpga"], 2);
+    dvm.file("gate", "");
+    dvm.ctl(&format!("wait {one} {licence}")).ok();
+    for (options, code, says) in [
+        (&["--resource", "licence:3"][..], 243, "licence:3 requested, the DVM has 2; request at most licence:2"),
+        (&["--resource", "fpga:4"], 243, "1 rank requested with fpga:4 each, room for 0 on 1 node"),
+        (&["--resource", "none"], 243, "no none"),
+        (&["--mem-per-rank", "900TiB"], 243, "of memory each, room for 0 on 1 node"),
+        (&["--mem-per-rank", "0"], 240, "expected a size"),
+        (&["--resource", "1x:1"], 240, "invalid name of a resource"),
+        (&["--resource", "fpga:0"], 240, "a number from 1"),
+        (&["--resource", "fpga:1,fpga:1"], 240, "requested twice"),
+    ] {
+        let error = dvm.rsctl(["submit", "-n", "1"]).args(options).args(["true"]).fails(code);
+        assert!(error.contains(says), "{options:?}: {error}");
+    }
+    let other = dvm.scratch().join("other").display().to_string();
+    let error =
+        dvm.call(rsd_tests::built::rsd()).args(["start", "--state-dir", &other, "--resource", "memory:4"]).fails(240);
+    assert!(error.contains("nodes know their memory and GPUs by themselves"), "{error}");
+    std::fs::remove_file(&settings).expect("steps have read it");
 }

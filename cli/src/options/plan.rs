@@ -32,10 +32,9 @@ pub(crate) const HELP: &str = include_str!("plan.txt");
 
 /// Options of `run` without effect on placement. `plan` accepts them, so that a user can replace `run` by `plan` in a command. Its
 /// help does not show them.
-pub(crate) const ELSEWHERE: [&str; 18] = [
+pub(crate) const ELSEWHERE: [&str; 17] = [
     "queue_deadline",
     "hold",
-    "job_name",
     "job_label",
     "allow_singletons",
     "label",

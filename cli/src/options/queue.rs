@@ -3,7 +3,8 @@
 use clap::Args;
 use rsd_proto::called;
 use rsd_proto::indexes::Indexes;
-use rsd_proto::v1::{Dependency, RetryOn, dependency::Kind};
+use rsd_proto::resources;
+use rsd_proto::v1::{Dependency, Resource, RetryOn, dependency::Kind};
 
 pub(crate) const QUEUE: &str = "Queue";
 
@@ -28,6 +29,28 @@ pub(crate) struct Queueing {
     /// Only after these failures: `node-loss`, `failure` (of a rank), exit codes such as `75` or `1-9` [default: any]
     #[arg(long, value_name = "FAILURE,…", requires = "retry", value_parser = failures, help_heading = QUEUE)]
     pub(crate) retry_on: Option<RetryOn>,
+    /// Reserve so much of its node's memory for each rank, for example `4GiB`
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = QUEUE)]
+    pub(crate) mem_per_rank: Option<u64>,
+    /// Reserve what users have declared: of a node's resources for each rank, of the DVM's for the job. `gpu:2` is --gpus-per-rank 2
+    #[arg(long, value_name = "NAME[:N],…", value_delimiter = ',', value_parser = resource, help_heading = QUEUE)]
+    pub(crate) resource: Vec<Resource>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match rsd_config::size::parse(text) {
+        Ok(0) => Err("expected a size from 1 byte".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+fn resource(text: &str) -> Result<Resource, String> {
+    match text.split_once([':', '=']) {
+        Some((resources::MEMORY, amount)) => {
+            size(amount).map(|amount| Resource { name: resources::MEMORY.into(), amount })
+        }
+        Some(_) | None => resources::parse(text).map(|(name, amount)| Resource { name, amount }),
+    }
 }
 
 /// What happens when a dependency can never be fulfilled.

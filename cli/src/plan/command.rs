@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 use rsd_core::place::policy::{Directive, MapBy};
-use rsd_proto::v1::{JobSpec, Plan};
+use rsd_proto::v1::{JobSpec, Plan, Resource};
 
 use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
@@ -41,6 +41,14 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
     if spec.gpus_per_rank > 0 {
         policy("--gpus-per-rank", &spec.gpus_per_rank.to_string());
     }
+    if let Some(name) = &launch.job_name {
+        policy("--name", name);
+    }
+    if spec.memory_per_rank > 0 {
+        policy("--mem-per-rank", &spec.memory_per_rank.to_string());
+    }
+    let resource = |resource: &Resource| format!("{}:{}", resource.name, resource.amount);
+    policy("--resource", &spec.resources.iter().map(resource).collect::<Vec<_>>().join(","));
     let oversubscribes = plan.map_by.contains("oversubscribe");
     let flags = [("--oversubscribe", spec.oversubscribe && !oversubscribes), ("--gpus-visible", spec.gpus_visible)];
     words.extend(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag.into()));

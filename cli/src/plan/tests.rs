@@ -64,7 +64,7 @@ fn plan(topology: &[(Kind, u32)], nodes: Vec<PlanNode>, bindings: Vec<NodeBindin
 const TWO_PACKAGES: [(Kind, u32); 3] = [(Kind::Package, 2), (Kind::Core, 4), (Kind::Thread, 2)];
 
 fn shown(plan: &Plan, look: &Look) -> String {
-    let asked = text::Asked { command: "rsctl run PROGRAM", default_binding: plan.bind_to == "none" };
+    let asked = text::Asked { command: "rsctl run PROGRAM", name: "", default_binding: plan.bind_to == "none" };
     text::text(&View::new(plan), &asked, false, look)
 }
 

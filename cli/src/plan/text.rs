@@ -23,13 +23,16 @@ const RUNS: usize = 4;
 pub(crate) struct Asked<'a> {
     /// The full command.
     pub(crate) command: &'a str,
+    /// The job's name; empty: it has none.
+    pub(crate) name: &'a str,
     /// No binding was requested.
     pub(crate) default_binding: bool,
 }
 
 /// Returns the whole text. `every_reason`: a line for every rank.
 pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look: &Look) -> String {
-    let mut text = format!("{}\n\n{}", heading(view), nodes(view));
+    let name = if asked.name.is_empty() { String::new() } else { format!("{}: ", asked.name) };
+    let mut text = format!("{name}{}\n\n{}", heading(view), nodes(view));
     text.push_str(&drawings(view, look));
     text.push_str(&match every_reason || view.ranks() <= FEW {
         true => each_rank(view),

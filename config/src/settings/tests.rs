@@ -41,6 +41,7 @@ fn the_defaults_come_from_the_built_in_file() {
         kill_grace: seconds(5),
         log_max: 1 << 30,
         logs_max: Space::Percent(10),
+        resources: Vec::new(),
     };
     assert_eq!(settings.jobs, jobs);
     assert_eq!(settings.output, Output { window: 1 << 20, line_max: 256 << 10 });
@@ -116,7 +117,7 @@ fn a_settings_file_that_the_user_names_must_exist() {
 #[test]
 fn every_section_is_listed() {
     let sections: BTreeSet<&str> = sections().collect();
-    let expected = ["jobs", "link", "log", "network", "output", "standby", "step", "tree", "users"];
+    let expected = ["jobs", "link", "log", "network", "node", "output", "standby", "step", "tree", "users"];
     assert_eq!(sections.into_iter().collect::<Vec<_>>(), expected);
 }
 

@@ -55,6 +55,7 @@ fn offers(slots: u32, taken: impl Fn(u32) -> CpuSet) -> Vec<NodeOffer> {
         gpus: Arc::clone(&gpus),
         gpus_taken: CpuSet::EMPTY,
         aliases: Arc::default(),
+        stocks: Vec::new(),
         labels: Arc::default(),
     };
     (0..NODES).map(offer).collect()
@@ -63,7 +64,7 @@ fn offers(slots: u32, taken: impl Fn(u32) -> CpuSet) -> Vec<NodeOffer> {
 fn measure(what: &str, nodes: &[NodeOffer], map_by: &str, rank_by: &str, bind_to: &str) {
     let policy = Policy::from_texts(map_by, rank_by, bind_to, "", "", 0).expect("the policy is valid");
     let apps = vec![App { n: None, hosts: Vec::new() }];
-    let request = Request { apps, policy, oversubscribe: false, rankfile: Vec::new() };
+    let request = Request { apps, policy, oversubscribe: false, rankfile: Vec::new(), needs: Vec::new() };
     let before = peak_kib(true);
     let mut times: Vec<Duration> = Vec::new();
     let mut told = String::new();

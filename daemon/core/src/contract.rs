@@ -146,6 +146,8 @@ pub struct Start {
     pub steps: Vec<KnownStep>,
     /// Whether the DVM serves all users of its machines. Otherwise it serves the user who runs it.
     pub serves_all: bool,
+    /// For a head: what the DVM has as a whole, by `jobs.resources`.
+    pub resources: Vec<wire::Resource>,
 }
 
 /// What a job's log had when the daemon started.

@@ -91,6 +91,19 @@ pub struct NodeOffer {
     pub aliases: Arc<[String]>,
     /// Its labels: key and value.
     pub labels: Arc<[(String, String)]>,
+    /// What it has besides, such as memory in bytes.
+    pub stocks: Vec<Stock>,
+}
+
+/// An amount of something that ranks need besides a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stock {
+    /// Its name.
+    pub name: String,
+    /// How much there is.
+    pub total: u64,
+    /// How much of it other jobs hold.
+    pub held: u64,
 }
 
 /// A GPU as placement sees it. It is identified by its index in [`NodeOffer::gpus`].
@@ -111,6 +124,8 @@ pub struct Request {
     pub oversubscribe: bool,
     /// For [`Directive::Rankfile`](policy::Directive::Rankfile).
     pub rankfile: Vec<RankPlace>,
+    /// What each rank needs of its node's stocks.
+    pub needs: Vec<(String, u64)>,
 }
 
 /// One rank of a rank file.
@@ -288,6 +303,10 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
     }
     match request.policy.compat {
         Compat::Rsd => rule::place(nodes, request, head),
+        Compat::OpenMpi5 | Compat::Hydra if !request.needs.is_empty() => {
+            let text = "--mem-per-rank and --resource cannot be used with --compat: omit one of them";
+            Err(Obstacle::Policy(PolicyError { text: text.into() }))
+        }
         Compat::OpenMpi5 => compat::openmpi5::place(nodes, request, head),
         Compat::Hydra => compat::hydra::place(nodes, request, head),
     }

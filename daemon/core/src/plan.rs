@@ -10,6 +10,7 @@ pub use imagine::imagine;
 pub use reply::{reply, slots_of};
 
 use rsd_config::host::{HostEntry, Slots};
+use rsd_proto::resources::MEMORY;
 use rsd_proto::v1::{self as wire, JobSpec};
 
 use crate::place::cpuset::CpuSet;
@@ -38,7 +39,15 @@ pub fn request(spec: &JobSpec) -> Result<Request, Refusal> {
         oversubscribe: spec.oversubscribe || policy.map_by.oversubscribe == Some(true),
         policy,
         rankfile: spec.rankfile.iter().map(rank).collect(),
+        needs: needs(spec),
     })
+}
+
+/// Returns what each rank of a job needs of its node's stocks. What the DVM has, the job needs once; the head tells them apart.
+pub fn needs(spec: &JobSpec) -> Vec<(String, u64)> {
+    let memory = (spec.memory_per_rank > 0).then(|| (MEMORY.to_owned(), spec.memory_per_rank));
+    let others = spec.resources.iter().map(|resource| (resource.name.clone(), resource.amount));
+    memory.into_iter().chain(others).collect()
 }
 
 /// Converts an entry of a host list to the form that a job carries. Accounts and ports are dropped: they only serve to start daemons.

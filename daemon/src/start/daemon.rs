@@ -13,6 +13,7 @@ use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::uplink::{Known, Limits};
 use rsd_core::{Rsd, Uplink};
+use rsd_proto::resources;
 use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::heads_server::HeadsServer;
@@ -22,7 +23,7 @@ use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::parts::SENT_BYTES_MAX;
 use rsd_proto::transport::token::Token;
 use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Own, Refusals, Services, Shares, TcpDoor, exit};
-use rsd_proto::v1::{self as wire, Inventory, NewTokenRequest, NodeInfo};
+use rsd_proto::v1::{self as wire, Inventory, NewTokenRequest, NodeInfo, Resource};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -107,6 +108,9 @@ pub(super) async fn serve(
     inventory.addresses = addresses;
     inventory.machine = network::machine();
     inventory.port_range = network.port_range.to_string();
+    let own: Vec<String> =
+        if options.resource.is_empty() { settings.node.resources.clone() } else { options.resource.clone() };
+    inventory.resources = declared("node.resources or --resource", &own)?;
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
     state_dir.try_write_inventory(&inventory);
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
@@ -150,6 +154,7 @@ pub(super) async fn serve(
         memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
         steps: steps.collect(),
         serves_all: callers.serves_all,
+        resources: declared("jobs.resources", &settings.jobs.resources)?,
     };
     let journal = Journal::open(state_dir.path())?;
     let own_epoch = files::epoch_of(&journal.1);
@@ -159,7 +164,8 @@ pub(super) async fn serve(
     let core = Rsd::new(clock.now(), start, tuning(&settings));
     let tell = door.clone();
     let tell = move |input| tell.send(Event::Input(input));
-    let Jobs { log_max, logs_max, .. } = settings.jobs;
+    let Jobs { log_max, logs_max, .. } = &settings.jobs;
+    let (log_max, logs_max) = (*log_max, *logs_max);
     let logs = Arc::new(JobLogs::new(state_dir.jobs(), log_max, settings.users.log, logs_max, tell));
     let (ready, placed) = oneshot::channel();
     let copies = Copies::new(Arc::clone(&logs), door.clone(), settings.standby.patience);
@@ -567,4 +573,10 @@ fn notify(state: &str) {
     if let Err(error) = sent {
         warn!(%error, "cannot notify the service manager");
     }
+}
+
+/// Parses the resources that a user declares.
+fn declared(wherefrom: &str, texts: &[String]) -> Result<Vec<Resource>, Failed> {
+    let found = resources::declared(texts).map_err(|why| Failed::new(exit::USAGE, format!("{wherefrom}: {why}")))?;
+    Ok(found.into_iter().map(|(name, amount)| Resource { name, amount }).collect())
 }

@@ -216,7 +216,8 @@ impl Head {
         let apps = vec![App { argv: vec![command.into()], ..App::default() }];
         let spec = JobSpec { apps, export: epoch.export.clone(), ..JobSpec::default() };
         let policy = Policy::default();
-        let wanted = place::Request { apps: Vec::new(), policy, oversubscribe: false, rankfile: Vec::new() };
+        let wanted =
+            place::Request { apps: Vec::new(), policy, oversubscribe: false, rankfile: Vec::new(), needs: Vec::new() };
         let (secret, preput, reason) = (Bytes::new(), Vec::new(), String::new());
         let mut job = self.new_job(now, id, owner, Pending { spec, wanted, secret, preput, reason }, &[]);
         job.namespace = epoch.namespace.clone();

@@ -80,6 +80,8 @@ pub(super) struct Job {
     /// What it waits for, as in its specification.
     pub(super) needs: Vec<wire::Dependency>,
     timeout_ms: u64,
+    memory_per_rank: u64,
+    resources: Vec<wire::Resource>,
     retries: u32,
     /// What its ranks share, if it may be started again.
     secret: bytes::Bytes,
@@ -135,6 +137,8 @@ impl Job {
             priority: pending.spec.priority,
             needs: pending.spec.after.clone(),
             timeout_ms: pending.spec.timeout_ms,
+            memory_per_rank: pending.spec.memory_per_rank,
+            resources: pending.spec.resources.clone(),
             retries: pending.spec.retries,
             secret: bytes::Bytes::new(),
             attempts: Vec::new(),
@@ -349,6 +353,7 @@ impl Job {
         let kept_secret = if spec.retries > 0 { pending.secret.clone() } else { bytes::Bytes::new() };
         let (secret, preput) = (std::mem::take(&mut pending.secret), std::mem::take(&mut pending.preput));
         let bindings_required = plan::is_binding_required(&pending.wanted.policy);
+        let needs = std::mem::take(&mut pending.wanted.needs);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
         let Placement { map, app_sizes, used, exclusive, .. } = placement;
         let Surroundings { node_names, universe_size, node_addresses, dial_out } = around;
@@ -385,7 +390,7 @@ impl Job {
         (self.app_sizes, self.universe_size) = (body.app_sizes, body.universe_size);
         let output = map.nodes().iter().map(|node| (*node, Inbox::default())).collect();
         (self.map, self.node_names) = (map, node_names);
-        let held = Held { slots: used, exclusive };
+        let held = Held { slots: used, exclusive, needs };
         let (members, logged) = (Vec::new(), BTreeMap::new());
         let active = Box::new(Active { launch: launch.clone(), output, logged, members, held });
         self.apply(Event::Launched { active, until });
@@ -547,6 +552,8 @@ impl Job {
             attempt: crate::attempts::attempt(self.id),
             retries: self.retries,
             attempts: self.attempts.clone(),
+            memory_per_rank: self.memory_per_rank,
+            resources: self.resources.clone(),
             ..Default::default()
         }
     }

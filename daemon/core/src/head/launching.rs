@@ -49,6 +49,7 @@ impl Head {
         }
         called::check(&spec)?;
         super::retry::check(&spec)?;
+        super::resources::check(&spec)?;
         let elements = elements::check(&spec)?.map_or(0, |array| array.indexes.len());
         self.check_priority(caller, spec.priority)?;
         self.check_jobs(uid, spec.encoded_len() as u64)?;
@@ -154,7 +155,11 @@ impl Head {
             Life::Queued(pending) => stdin::reading_nodes(&pending.spec, &placement.map),
             Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => Vec::new(),
         };
-        self.ledger.hold(id, &placement);
+        let needs = match job.life() {
+            Life::Queued(pending) => pending.wanted.needs.clone(),
+            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => Vec::new(),
+        };
+        self.ledger.hold(id, &placement, &needs);
         let notices = placement.notices.clone();
         let Some((launch, placed)) = job.start(now, placement, around) else { return self.ledger.free(id) };
         job.stdin.set_readers(readers);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rsd_proto::v1 as wire;
 
 use super::life::Held;
+use super::resources::Reserved;
 use crate::place::cpuset::CpuSet;
 use crate::place::{Placement, RankBinding};
 use crate::taskmap::TaskMap;
@@ -21,6 +22,7 @@ pub(super) struct Ledger {
     own: HashMap<NodeId, BTreeMap<JobId, Arc<Own>>>,
     jobs: HashMap<JobId, Vec<(NodeId, u32)>>,
     total: u32,
+    pub(super) reserved: Reserved,
 }
 
 /// The exclusive resources of a job's ranks on one node.
@@ -31,8 +33,16 @@ struct Own {
 }
 
 impl Ledger {
+    /// Returns an empty ledger of a DVM that has these resources.
+    pub(super) fn of(resources: &[wire::Resource]) -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.reserved.declare(resources);
+        ledger
+    }
+
     /// Records a job's placement. GPUs are always exclusive, threads only where the placement says so.
-    pub(super) fn hold(&mut self, job: JobId, placement: &Placement) {
+    pub(super) fn hold(&mut self, job: JobId, placement: &Placement, needs: &[(String, u64)]) {
+        self.reserved.hold(job, &placement.map, needs);
         let threads = |ranks: &[RankBinding]| match placement.exclusive {
             true => ranks.iter().fold(CpuSet::EMPTY, |all, rank| all.or(&rank.threads)),
             false => CpuSet::EMPTY,
@@ -52,6 +62,7 @@ impl Ledger {
         map: &TaskMap,
         (held, bindings, runs): (&Held, &[wire::NodeBinding], &[wire::BindingRun]),
     ) {
+        self.reserved.hold(job, map, &held.needs);
         let threads = |ranks: &[wire::RankBinding]| match held.exclusive {
             true => ranks.iter().fold(CpuSet::EMPTY, |all, rank| all.or(&plan::cpu_set(&rank.threads, THREADS_MAX))),
             false => CpuSet::EMPTY,
@@ -84,6 +95,7 @@ impl Ledger {
 
     /// Frees a job's resources.
     pub(super) fn free(&mut self, job: JobId) {
+        self.reserved.free(job);
         for (node, ranks) in self.jobs.remove(&job).unwrap_or_default() {
             if let Some(in_use) = self.in_use.get_mut(&node) {
                 *in_use -= ranks;
@@ -121,6 +133,6 @@ impl Ledger {
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let slots = (self.total > 0).then(|| format!("{} slots in use", self.total));
-        self.jobs.keys().map(|job| format!("place of job {job}")).chain(slots)
+        self.jobs.keys().map(|job| format!("place of job {job}")).chain(slots).chain(self.reserved.leftovers())
     }
 }

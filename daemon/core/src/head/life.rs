@@ -70,6 +70,8 @@ pub(super) struct Held {
     pub(super) slots: Vec<(NodeId, u32)>,
     /// Whether the threads of its ranks are theirs alone. GPUs always are.
     pub(super) exclusive: bool,
+    /// What each rank holds of its node's stocks, and the job of the DVM's.
+    pub(super) needs: Vec<(String, u64)>,
 }
 
 /// Why a job is being ended early.

@@ -5,6 +5,7 @@
 //! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
 //!   placement; [`holding`]: at the wish of their users; [`after`]: for other jobs. [`scheduling`]: which of them starts. [`why`]: why not.
 //! - [`mod@array`]: many jobs of one submission, and their [`elements`]. [`retry`]: what has failed starts again; their numbers are in `attempts`.
+//!   [`resources`]: memory and what users declare.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`output`]: the output of ranks, on its way to the logs. [`written`]: what waits until it is there.
@@ -59,6 +60,7 @@ mod questions;
 mod queue;
 mod rank_set;
 mod requests;
+mod resources;
 mod retry;
 mod scheduling;
 mod spawned;
@@ -195,7 +197,7 @@ impl Head {
             serves_all: start.serves_all,
             nodes: Nodes::new(start.me.clone()),
             knocks: Knocks::default(),
-            ledger: Ledger::default(),
+            ledger: Ledger::of(&start.resources),
             jobs: Jobs::default(),
             queue: Queue::default(),
             afters: Afters::default(),
@@ -455,7 +457,9 @@ impl Head {
 
     fn answer_nodes(&self, req: Option<u64>, out: &mut Outputs<Order>) {
         if let Some(req) = req {
-            out.answer(req, Answer::Nodes(self.nodes.infos(|node| self.ledger.in_use(node))));
+            let infos = self.nodes.infos(|node| self.ledger.in_use(node));
+            let infos = infos.into_iter().map(|info| self.ledger.reserved.shown(info)).collect();
+            out.answer(req, Answer::Nodes(infos));
         }
     }
 

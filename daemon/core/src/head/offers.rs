@@ -7,6 +7,7 @@ use rsd_proto::v1::{self as wire, JobSpec};
 
 use super::ledger::Ledger;
 use super::nodes::{Node, Nodes};
+use super::resources;
 use crate::NodeId;
 use crate::calls::{Refused, exit};
 use crate::contract::HEAD;
@@ -32,6 +33,8 @@ pub(super) fn place(
     ledger: &Ledger,
     wanted: &place::Request,
 ) -> Result<place::Placement, place::Refusal> {
+    let divided = ledger.reserved.divide(wanted)?;
+    let wanted = divided.as_ref().unwrap_or(wanted);
     let refusal = match place::place(&offers(nodes, ledger, Asked::Now), wanted, HEAD) {
         Ok(placement) => return Ok(placement),
         Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
@@ -54,7 +57,10 @@ pub(super) fn candidates(nodes: &Nodes, ledger: &Ledger, wanted: &place::Request
 pub(super) fn plan(nodes: &Nodes, ledger: &Ledger, spec: &JobSpec, idle: bool) -> wire::PlanReply {
     let offers = offers(nodes, ledger, if idle { Asked::Idle } else { Asked::Now });
     let outcome = plan::request(spec).and_then(|wanted| match idle {
-        true => place::place(&offers, &wanted, HEAD),
+        true => {
+            let divided = ledger.reserved.divide(&wanted)?;
+            place::place(&offers, divided.as_ref().unwrap_or(&wanted), HEAD)
+        }
         false => place(nodes, ledger, &wanted),
     });
     let inventory = |node| nodes.get(node).and_then(|node| node.info.inventory.as_ref());
@@ -93,6 +99,10 @@ fn offers(nodes: &Nodes, ledger: &Ledger, asked: Asked) -> Vec<NodeOffer> {
             gpus_taken,
             aliases: Arc::clone(&node.aliases),
             labels: Arc::clone(&node.labels),
+            stocks: resources::stocks(node.info.inventory.as_ref(), |name| match asked {
+                Asked::Now | Asked::WithClosed => ledger.reserved.held(id, name),
+                Asked::Idle => 0,
+            }),
         }
     };
     let is_wanted = |node: &&Node| node.is_open() || asked == Asked::WithClosed;

@@ -142,7 +142,7 @@ impl Head {
         };
         let Life::Queued(pending) = job.life() else { return false };
         let takes_gpus = placement.bindings.iter().any(|ranks| ranks.iter().any(|rank| !rank.gpus.is_empty()));
-        if pending.spec.oversubscribe && !placement.exclusive && !takes_gpus {
+        if pending.spec.oversubscribe && !placement.exclusive && !takes_gpus && pending.wanted.needs.is_empty() {
             placement.used.clear();
             return true;
         }
@@ -156,7 +156,7 @@ impl Head {
             (Some(at), Some(ends)) if ends <= at => None,
             (Some(_), _) => {
                 let mut then = forecast.ledger.clone();
-                then.hold(id, placement);
+                then.hold(id, placement, &pending.wanted.needs);
                 let delays = offers::place(&self.nodes, &then, &waits.wanted).is_err();
                 if !delays {
                     // The next one to pass must not count on this room.
@@ -171,7 +171,8 @@ impl Head {
                 let usable: Option<HashSet<NodeId>> = offers::candidates(&self.nodes, &self.ledger, &waits.wanted);
                 let overlaps =
                     usable.is_none_or(|usable| placement.map.nodes().iter().any(|node| usable.contains(node)));
-                overlaps.then_some("it could delay job")
+                let shares = self.ledger.reserved.share(&waits.wanted, &pending.wanted);
+                (overlaps || shares).then_some("it could delay job")
             }
         };
         first.forecast = Some(forecast);

@@ -55,6 +55,8 @@ pub(super) enum Scarce {
     Cpus(Kind),
     /// GPUs.
     Gpus,
+    /// One of the request's needs, by index; counted in ranks.
+    Need(usize),
 }
 
 impl Seat {

@@ -6,12 +6,13 @@ mod fixes;
 
 use std::fmt;
 
+use rsd_proto::resources::MEMORY;
 use thiserror::Error;
 
 use super::hosts::{Limit, Meaning, Names, Scarce, Seat};
 use super::policy::{Compat, Directive, MapBy};
 use super::topology::{Kind, word};
-use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, try_place};
+use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, Stock, try_place};
 use crate::NodeId;
 use crate::place::cpuset::CpuSet;
 use fixes::Case;
@@ -92,6 +93,18 @@ pub enum Refusal {
     /// The requested binding is not possible.
     #[error("{0}")]
     Binding(Box<Shortage>),
+    /// The DVM has less of a resource that is free, or at all.
+    #[error("{}", few_in_dvm(name, *asked, *free, *total))]
+    FewInDvm {
+        /// The resource.
+        name: String,
+        /// How much the job requests.
+        asked: u64,
+        /// How much is free.
+        free: u64,
+        /// How much there is.
+        total: u64,
+    },
     /// No node is available.
     #[error("no node to place ranks on; see: rsctl nodes")]
     NoNodes,
@@ -111,6 +124,7 @@ impl Refusal {
     pub fn fits_when_idle(&self) -> bool {
         match self {
             Refusal::FewIdle { fits_when_idle, .. } => *fits_when_idle,
+            Refusal::FewInDvm { asked, total, .. } => asked <= total,
             refusal => refusal.shortage().is_some_and(|shortage| shortage.fits_when_idle),
         }
     }
@@ -126,6 +140,7 @@ impl Refusal {
             | Refusal::FewLabelled { .. }
             | Refusal::NoSuchPlace { .. }
             | Refusal::FewIdle { .. }
+            | Refusal::FewInDvm { .. }
             | Refusal::NoNodes
             | Refusal::ZeroRanks
             | Refusal::Policy(_)
@@ -141,7 +156,7 @@ pub struct Shortage {
     pub program: Option<usize>,
     /// How many ranks it requested; absent: one per slot.
     pub asked: Option<u32>,
-    /// How many could be placed.
+    /// How many could be placed: now, or without other jobs.
     pub free: u64,
     /// The resource that is short.
     pub lack: Lack,
@@ -153,6 +168,8 @@ pub struct Shortage {
     pub fixes: Vec<String>,
     /// Whether it fits when no other job runs.
     pub fits_when_idle: bool,
+    /// Whether `free` counts what other jobs hold too: other jobs run, and the request does not fit without them.
+    pub without_others: bool,
 }
 
 /// A resource that is short.
@@ -174,6 +191,8 @@ pub enum Lack {
         /// For each rank.
         each: u32,
     },
+    /// Something that nodes have a stock of: how much for each rank, as text.
+    Stock(String),
     /// Room for the ranks on each object of `ppr:N:object`.
     PerObject(String),
     /// The requested binding; the text says why it is not possible.
@@ -263,6 +282,16 @@ fn few_labelled(host: &str, named_in: &str, labelled: &[String]) -> String {
     }
 }
 
+fn few_in_dvm(name: &str, asked: u64, free: u64, total: u64) -> String {
+    match asked <= total {
+        true => format!("{name}:{asked} requested, {free} of {total} free in the DVM"),
+        false => format!(
+            "{name}:{asked} requested, the DVM has {total}; request at most {name}:{total}, or declare more in the head's setting \
+             jobs.resources"
+        ),
+    }
+}
+
 fn few_idle(host: &str, named_in: &str, idle: usize, nodes: usize, fits_when_idle: bool) -> String {
     let advice = match (fits_when_idle, idle) {
         (true, _) => String::new(),
@@ -281,34 +310,44 @@ fn short(
     asked: Option<u32>,
     seats: &[Seat],
 ) -> Refusal {
+    let idle = idle(nodes);
+    let when_idle = try_place(&idle, request, head);
+    let fits_when_idle = when_idle.is_ok();
+    // What never fits is compared with all that there is, instead of with what is free now.
+    let (counted, nodes_counted, without_others) = match &when_idle {
+        Err(Obstacle::Short { app: same, seats: all, .. }) if *same == app && nodes.iter().any(is_used) => {
+            (&all[..], &idle[..], true)
+        }
+        Ok(_) | Err(_) => (seats, nodes, false),
+    };
     let oversubscribed = request.oversubscribe && asked.is_some();
-    let lack = lack(request, asked, oversubscribed, seats);
+    let lack = lack(request, asked, oversubscribed, counted);
     let most = |seat: &Seat| if oversubscribed { seat.room } else { seat.offer };
     let free = match lack {
         // Counts up to the first node that cannot take its ranks.
         Lack::PerObject(_) => {
             let wanted = |seat: &Seat| seat.wanted.unwrap_or(0);
-            let whole = seats.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
-            let whole_ranks: u64 = seats[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
-            whole_ranks + seats.get(whole).map_or(0, |seat| u64::from(most(seat)))
+            let whole = counted.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
+            let whole_ranks: u64 = counted[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
+            whole_ranks + counted.get(whole).map_or(0, |seat| u64::from(most(seat)))
         }
-        Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Binding(_) => {
-            seats.iter().map(|seat| u64::from(most(seat))).sum()
+        Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::Binding(_) => {
+            counted.iter().map(|seat| u64::from(most(seat))).sum()
         }
     };
     let shown = if seats.len() > ROWS_SHOWN { ROWS_SHOWN - 1 } else { seats.len() };
-    let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
     let max_slots = lack == Lack::MaxSlots;
-    let case = Case { nodes, request, head, app, asked, free, seats };
+    let case = Case { nodes: nodes_counted, request, head, app, asked, free, seats: counted };
     let shortage = Box::new(Shortage {
         program: (request.apps.len() > 1).then_some(app + 1),
         asked,
         free,
-        rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots)).collect(),
+        rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots, &request.needs)).collect(),
         more_nodes: seats.len() - shown,
         fixes: if fits_when_idle { Vec::new() } else { case.fixes(&lack) },
         lack,
         fits_when_idle,
+        without_others,
     });
     if max_slots { Refusal::MaxSlots(shortage) } else { Refusal::NotEnoughSlots(shortage) }
 }
@@ -323,6 +362,9 @@ fn lack(request: &Request, asked: Option<u32>, oversubscribed: bool, seats: &[Se
     match seats.iter().find_map(|seat| seat.limit).filter(|_| enough_slots) {
         Some(Limit { of: Scarce::Cpus(kind), each, .. }) => Lack::Cpus { each, kind },
         Some(Limit { of: Scarce::Gpus, each, .. }) => Lack::Gpus { each },
+        Some(Limit { of: Scarce::Need(at), .. }) => {
+            Lack::Stock(request.needs.get(at).map_or_else(String::new, |(name, each)| amount(name, *each)))
+        }
         None if oversubscribed => Lack::MaxSlots,
         None => Lack::Slots,
     }
@@ -342,6 +384,7 @@ fn unbindable(nodes: &[NodeOffer], request: &Request, head: NodeId, text: String
         fixes: if fits_when_idle { Vec::new() } else { case.binding_fixes(free) },
         lack: Lack::Binding(text),
         fits_when_idle,
+        without_others: false,
     }))
 }
 
@@ -355,13 +398,24 @@ fn asked_binding(request: &Request) -> String {
     }
 }
 
+/// Whether other jobs hold something of a node.
+fn is_used(node: &NodeOffer) -> bool {
+    let NodeOffer { in_use, taken, gpus_taken, stocks, .. } = node;
+    *in_use > 0 || !taken.is_empty() || !gpus_taken.is_empty() || stocks.iter().any(|stock| stock.held > 0)
+}
+
 fn idle(nodes: &[NodeOffer]) -> Vec<NodeOffer> {
-    let idle =
-        |node: &NodeOffer| NodeOffer { in_use: 0, taken: CpuSet::EMPTY, gpus_taken: CpuSet::EMPTY, ..node.clone() };
+    let idle = |node: &NodeOffer| NodeOffer {
+        in_use: 0,
+        taken: CpuSet::EMPTY,
+        gpus_taken: CpuSet::EMPTY,
+        stocks: node.stocks.iter().map(|stock| Stock { held: 0, ..stock.clone() }).collect(),
+        ..node.clone()
+    };
     nodes.iter().map(idle).collect()
 }
 
-fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
+fn row(node: &NodeOffer, seat: &Seat, max_slots: bool, needs: &[(String, u64)]) -> Row {
     let source = |source: &str| match seat.more_entries {
         0 => source.to_owned(),
         more => format!("{source} and {more} more"),
@@ -375,10 +429,22 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         (Some(by), Some(cap)) => format!("{} ({})", count(cap, "slot"), source(by)),
         (Some(_), None) | (None, _) => format!("{} ({})", count(node.slots, "slot"), node.slots_reason),
     };
-    if let Some(Limit { of, free, at_all, .. }) = seat.limit {
+    if let Some(Limit { of: Scarce::Need(at), .. }) = seat.limit
+        && let Some((name, _)) = needs.get(at)
+    {
+        match node.stocks.iter().find(|stock| stock.name == *name) {
+            Some(Stock { total, held, .. }) => {
+                let others =
+                    if *held > 0 { format!(" ({} held by other jobs)", amount(name, *held)) } else { String::new() };
+                offers.push_str(&format!(", {} free{others}", amount(name, total.saturating_sub(*held))));
+            }
+            None => offers.push_str(&format!(", no {name}")),
+        }
+    } else if let Some(Limit { of, free, at_all, .. }) = seat.limit {
         let what = match of {
             Scarce::Cpus(kind) => count(free, word(kind)),
             Scarce::Gpus => count(free, "GPU"),
+            Scarce::Need(_) => count(free, "rank"),
         };
         let others = match at_all.saturating_sub(free) {
             0 => String::new(),
@@ -397,6 +463,25 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         taken.push_str(&format!(", {} for this job's other programs", seat.placed));
     }
     Row { name: node.name.clone(), offers, taken }
+}
+
+/// Returns an amount of a stock: `licence:2`, `1.5 GiB of memory`.
+pub(super) fn amount(name: &str, amount: u64) -> String {
+    match name {
+        MEMORY => format!("{} of memory", bytes(amount)),
+        name => format!("{name}:{amount}"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
 fn count(number: u32, what: &str) -> String {
@@ -426,6 +511,7 @@ impl Shortage {
             Lack::Slots | Lack::MaxSlots | Lack::Binding(_) => {}
             Lack::Cpus { each, kind } => write!(f, " with {} each", count(*each, word(*kind)))?,
             Lack::Gpus { each } => write!(f, " with {} each", count(*each, "GPU"))?,
+            Lack::Stock(each) => write!(f, " with {each} each")?,
             Lack::PerObject(ppr) => write!(f, " by {ppr}")?,
         }
         if let Some(program) = self.program {
@@ -434,12 +520,14 @@ impl Shortage {
         let free = u32::try_from(self.free).unwrap_or(u32::MAX);
         match self.lack {
             Lack::MaxSlots => write!(f, ", max_slots allows {free}")?,
+            Lack::Slots if self.without_others => write!(f, ", {}", count(free, "slot"))?,
             Lack::Slots => write!(f, ", {} free", count(free, "slot"))?,
-            Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::PerObject(_) | Lack::Binding(_) => {
+            Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Stock(_) | Lack::PerObject(_) | Lack::Binding(_) => {
                 write!(f, ", room for {free}")?
             }
         }
-        write!(f, " on {}", count((self.rows.len() + self.more_nodes) as u32, "node"))
+        write!(f, " on {}", count((self.rows.len() + self.more_nodes) as u32, "node"))?;
+        f.write_str(if self.without_others { " without other jobs" } else { "" })
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Res
     let wants = Wants::of(request).map_err(Obstacle::Policy)?;
     let machines = Machines::of(nodes, &wants);
     let listed = listed::nodes_of_ranks(nodes, request, &wants, head)?;
-    let mut job = Job::new(nodes, &wants, &machines, head);
+    let mut job = Job::new(nodes, request, &wants, &machines, head);
     for (at, app) in request.apps.iter().enumerate() {
         job.count(at, app, listed.as_ref().map(|listed| &listed[at][..]))?;
     }
@@ -58,6 +58,7 @@ struct Job<'a> {
     wants: &'a Wants<'a>,
     machines: &'a Machines<'a>,
     head: NodeId,
+    needs: &'a [(String, u64)],
     /// `placed[i]`: how many of its ranks are on node i so far.
     placed: Vec<u32>,
     /// `slots[i]`: how many of them have slots.
@@ -77,9 +78,16 @@ struct Settled<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(nodes: &'a [NodeOffer], wants: &'a Wants<'a>, machines: &'a Machines<'a>, head: NodeId) -> Job<'a> {
+    fn new(
+        nodes: &'a [NodeOffer],
+        request: &'a Request,
+        wants: &'a Wants<'a>,
+        machines: &'a Machines<'a>,
+        head: NodeId,
+    ) -> Job<'a> {
         let none = vec![0; nodes.len()];
-        Job { nodes, wants, machines, head, placed: none.clone(), slots: none, programs: Vec::new(), total: 0 }
+        let needs = &request.needs[..];
+        Job { nodes, wants, machines, head, needs, placed: none.clone(), slots: none, programs: Vec::new(), total: 0 }
     }
 
     /// Decides how many of a program's ranks each node takes.
@@ -132,6 +140,13 @@ impl<'a> Job<'a> {
             if self.wants.gpus > 0 {
                 let (free, at_all) = (machine.gpus_free.len(), machine.gpus.len() as u32);
                 seat.limit(Limit { of: Scarce::Gpus, each: self.wants.gpus, free, at_all });
+            }
+            for (at, (name, each)) in self.needs.iter().enumerate() {
+                let stock = self.nodes[seat.node].stocks.iter().find(|stock| stock.name == *name);
+                let ranks = |amount: u64| u32::try_from(amount / (*each).max(1)).unwrap_or(u32::MAX);
+                let free = stock.map_or(0, |stock| ranks(stock.total.saturating_sub(stock.held)));
+                let at_all = stock.map_or(0, |stock| ranks(stock.total));
+                seat.limit(Limit { of: Scarce::Need(at), each: 1, free, at_all });
             }
             if let Directive::Ppr { count, .. } = self.wants.directive {
                 seat.wanted = Some(count.saturating_mul(machine.places()));

@@ -24,6 +24,7 @@ fn node(id: NodeId, slots: u32) -> NodeOffer {
         gpus: Arc::new([]),
         gpus_taken: CpuSet::EMPTY,
         aliases: Arc::default(),
+        stocks: Vec::new(),
         labels: Arc::default(),
     }
 }
@@ -54,7 +55,7 @@ fn request(n: Option<u32>, hosts: Vec<Host>, flags: &str) -> Request {
 fn job(apps: Vec<App>, by_node: bool, oversubscribe: bool) -> Request {
     let mut policy = Policy::default();
     policy.map_by.directive = Some(if by_node { Directive::Node } else { Directive::Slot });
-    Request { apps, policy, oversubscribe, rankfile: Vec::new() }
+    Request { apps, policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }
 }
 
 fn ranks(placement: &Placement) -> String {
@@ -241,14 +242,14 @@ fn a_refusal_on_many_nodes_is_short() {
     let text = refusal(&busy, &request(Some(100), Vec::new(), "")).to_string();
     assert_eq!(
         text,
-        "100 ranks requested, 71 slots free on 18 nodes\n  \
+        "100 ranks requested, 72 slots on 18 nodes without other jobs\n  \
            node0  4 slots (4 cores)   1 in use\n  \
            node1  4 slots (4 cores)   0 in use\n  \
            node2  4 slots (4 cores)   0 in use\n  \
            node3  4 slots (4 cores)   0 in use\n  \
            node4  4 slots (4 cores)   0 in use\n  \
            … and 13 more nodes\n\
-         fix one of:  -n 71  |  --oversubscribe (=> node0: 0-4, node1: 5-10, node2: 11-16, node3: 17-22, …)  |  \
+         fix one of:  -n 72  |  --oversubscribe (=> node0: 0-5, node1: 6-11, node2: 12-17, node3: 18-23, …)  |  \
          rsd start --slots 6"
     );
 }

@@ -60,6 +60,7 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
             gpus: Arc::clone(&gpus),
             gpus_taken: CpuSet::EMPTY,
             aliases: Arc::default(),
+            stocks: Vec::new(),
             labels: Arc::default(),
         }
     };

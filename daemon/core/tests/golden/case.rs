@@ -71,6 +71,7 @@ impl Case {
             gpus: Arc::new([]),
             gpus_taken: CpuSet::EMPTY,
             aliases: Arc::default(),
+            stocks: Vec::new(),
             labels: Arc::default(),
         };
         names.into_iter().enumerate().map(node).collect()
@@ -86,7 +87,7 @@ impl Case {
         };
         let oversubscribe = policy.map_by.oversubscribe == Some(true);
         let apps = vec![App { n: Some(self.n), hosts: self.host_list() }];
-        Request { apps, policy, oversubscribe, rankfile: Vec::new() }
+        Request { apps, policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }
     }
 
     fn host_list(&self) -> Vec<Host> {

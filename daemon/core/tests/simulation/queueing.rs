@@ -6,7 +6,8 @@ use std::time::Duration;
 use rsd_core::rsd::{Answer, Call, Caller, JobChange};
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{
-    Dependency, JobInfo, JobSpec, JobState, ListJobsRequest, RetryOn, WhyReply, dependency::Kind, job_event,
+    Dependency, Inventory, JobInfo, JobSpec, JobState, ListJobsRequest, Resource, RetryOn, WhyReply, dependency::Kind,
+    job_event,
 };
 
 use crate::checks::{Seed, on, seeds, spec};
@@ -412,6 +413,61 @@ fn elements_start_again_and_a_cancel_ends_all_attempts() {
             assert_eq!(info.job, array + 1 + u64::from(position));
             assert!(info.state() == JobState::Done || info.attempt == 3, "{info:?}");
         }
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn memory_and_declared_resources_are_never_exceeded() {
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let resources = vec![Resource { name: "fpga".into(), amount: 3 }];
+        let inventory = Inventory { slots: 4, memory_bytes: 8 << 30, resources, ..Inventory::default() };
+        let mut world = World::of(seed, vec![inventory; 3], Tuning { arity: 2, ..Tuning::default() });
+        world.checks_journal = true;
+        let program = world.program(|_, _, rng| vec![Op::Sleep(rng.within(TENTH)), Op::Exit(0)]);
+        let mut jobs: Vec<(JobId, u64, u64)> = Vec::new();
+        for _ in 0..15 {
+            let (memory, fpgas) = (world.rng.below(5) << 30, world.rng.below(3));
+            // A node has room for one rank with two of them.
+            let n = 1 + world.rng.below(3) as u32;
+            let resources = (fpgas > 0).then(|| Resource { name: "fpga".into(), amount: fpgas });
+            let wanted =
+                JobSpec { memory_per_rank: memory, resources: resources.into_iter().collect(), ..spec(program, n) };
+            jobs.push((world.submit(wanted), memory, fpgas));
+        }
+        restart_head(&mut world, Duration::from_secs(1), 3);
+        world.run();
+        let infos: Vec<(JobInfo, u64, u64)> =
+            jobs.iter().map(|(job, memory, fpgas)| (world.job(*job), *memory, *fpgas)).collect();
+        for at in infos.iter().map(|(info, ..)| info.started_ms) {
+            let running = infos.iter().filter(|(info, ..)| info.started_ms <= at && at < info.ended_ms);
+            let (mut memory, mut fpgas) = (BTreeMap::new(), BTreeMap::new());
+            for (info, each, each_fpga) in running {
+                let map = info.map.clone().unwrap();
+                for block in &map.blocks {
+                    for node in block.first_node..block.first_node + block.nodes {
+                        let node = map.nodes[node as usize];
+                        *memory.entry(node).or_insert(0) += each * u64::from(block.ranks_per_node);
+                        *fpgas.entry(node).or_insert(0) += each_fpga * u64::from(block.ranks_per_node);
+                    }
+                }
+            }
+            assert!(
+                memory.values().all(|held| *held <= 8 << 30) && fpgas.values().all(|held| *held <= 3),
+                "{memory:?} {fpgas:?}"
+            );
+        }
+        jobs.iter().for_each(|(job, ..)| world.assert_done(*job));
+        let never = JobSpec { memory_per_rank: 9 << 30, ..spec(program, 1) };
+        let text = refused(&mut world, never);
+        assert!(text.starts_with("243 1 rank requested with 9.0 GiB of memory each, room for 0 on 3 nodes"), "{text}");
+        let never = JobSpec { resources: vec![Resource { name: "licence".into(), amount: 1 }], ..spec(program, 1) };
+        let text = refused(&mut world, never);
+        assert!(
+            text.contains("licence:1 each") && text.contains("no licence") && text.contains("rsd start --resource"),
+            "{text}"
+        );
         world.assert_at_rest();
     }
 }

@@ -110,6 +110,7 @@ impl Job {
         let until = (spec.timeout_ms > 0).then(|| now.mono + Duration::from_millis(left));
         let bytes = spec_bytes(&spec, &body.preput);
         let (readers, command) = (stdin::reading_nodes(&spec, &map), command_line(&spec));
+        let needs = wanted.needs.clone();
         let pending = Pending { spec, wanted, secret: bytes::Bytes::new(), preput: Vec::new(), reason: String::new() };
         let mut job = Job::new(began, id, owner, pending, namespace, grace_ms);
         (job.spec_bytes, job.command) = (bytes, command);
@@ -131,7 +132,7 @@ impl Job {
             })
             .collect();
         let output = logged.iter().map(|(node, [own, root])| (*node, Inbox::at(*own.min(root)))).collect();
-        let held = Held { slots: kept.nodes.into_iter().zip(kept.slots).collect(), exclusive: kept.exclusive };
+        let held = Held { slots: kept.nodes.into_iter().zip(kept.slots).collect(), exclusive: kept.exclusive, needs };
         job.map = map;
         for lost in kept.lost {
             job.lost.extend(lost.nodes.iter().map(|node| (*node, lost.why.clone())));

@@ -26,6 +26,7 @@ fn node(id: u32, [packages, cores, threads]: [u32; 3]) -> NodeOffer {
         gpus: Arc::new([]),
         gpus_taken: CpuSet::EMPTY,
         aliases: Arc::default(),
+        stocks: Vec::new(),
         labels: Arc::default(),
     }
 }
@@ -72,7 +73,7 @@ fn request(compat: Compat, list: &str, n: Option<u32>, options: &str) -> Request
     let policy = policy(compat, options);
     let oversubscribe = policy.map_by.oversubscribe == Some(true);
     let hosts = if list.is_empty() { Vec::new() } else { hosts(list) };
-    Request { apps: vec![App { n, hosts }], policy, oversubscribe, rankfile: Vec::new() }
+    Request { apps: vec![App { n, hosts }], policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }
 }
 
 fn ranks(placement: &Placement) -> String {

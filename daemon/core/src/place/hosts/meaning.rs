@@ -143,6 +143,7 @@ mod tests {
             gpus: Arc::new([]),
             gpus_taken: CpuSet::EMPTY,
             aliases: Arc::default(),
+            stocks: Vec::new(),
             labels: Arc::default(),
         };
         busy.iter().enumerate().map(node).collect()
@@ -155,7 +156,7 @@ mod tests {
         };
         let policy = Policy { map_by: map_by.parse::<MapBy>().unwrap(), ..Policy::default() };
         let hosts = hosts.split_whitespace().map(host).collect();
-        Request { apps: vec![App { n, hosts }], policy, oversubscribe: false, rankfile: Vec::new() }
+        Request { apps: vec![App { n, hosts }], policy, oversubscribe: false, rankfile: Vec::new(), needs: Vec::new() }
     }
 
     fn used(placed: Result<Placement, Refusal>) -> String {

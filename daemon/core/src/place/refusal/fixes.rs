@@ -27,6 +27,9 @@ impl Case<'_> {
         let each = match lack {
             Lack::Cpus { .. } => self.fewer_cpus(),
             Lack::Gpus { .. } => self.fewer_gpus(),
+            Lack::Stock(_) => Some(
+                "a smaller amount for each rank, or more of it on the nodes: rsd start --resource NAME:N".to_owned(),
+            ),
             Lack::Slots | Lack::MaxSlots | Lack::PerObject(_) | Lack::Binding(_) => None,
         };
         let fixes = [self.fewer(), self.oversubscribe(), self.more_slots(), self.higher_max(), each];

@@ -16,7 +16,7 @@ pub(super) fn ask(n: u32, map_by: &str, rank_by: &str, bind_to: &str) -> Request
     let policy = Policy::from_texts(map_by, rank_by, bind_to, "", "", 0).unwrap();
     let oversubscribe = policy.map_by.oversubscribe == Some(true);
     let apps = vec![App { n: (n > 0).then_some(n), hosts: Vec::new() }];
-    Request { apps, policy, oversubscribe, rankfile: Vec::new() }
+    Request { apps, policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }
 }
 
 /// The bindings of each of the map's nodes.

@@ -132,6 +132,7 @@ fn case() -> impl Strategy<Value = (Vec<NodeOffer>, Request, Vec<Chance>, bool)>
                 gpus: chance.gpus.iter().map(|near| Gpu { near: [*near].into_iter().collect() }).collect(),
                 gpus_taken: chance.gpus_taken.clone(),
                 aliases: Arc::default(),
+                stocks: Vec::new(),
                 labels: Arc::default(),
                 ..node(id as NodeId, chance.slots)
             };
@@ -144,7 +145,7 @@ fn case() -> impl Strategy<Value = (Vec<NodeOffer>, Request, Vec<Chance>, bool)>
             let rank_by = if map_by == "seq" { "" } else { rank_by };
             let policy = Policy::from_texts(map_by, rank_by, bind_to, "", "", gpus).unwrap();
             let apps = asked.iter().map(|n| App { n: *n, hosts: hosts.clone() }).collect();
-            (offers, Request { apps, policy, oversubscribe, rankfile: Vec::new() }, chances, listed)
+            (offers, Request { apps, policy, oversubscribe, rankfile: Vec::new(), needs: Vec::new() }, chances, listed)
         })
 }
 
@@ -257,7 +258,9 @@ proptest! {
                 let mut fewer = request.clone();
                 if let [app] = &mut fewer.apps[..] {
                     app.n = Some(n);
-                    prop_assert!(place(&nodes, &fewer, 0).is_ok(), "{}", text);
+                    let without_others = refusal.shortage().is_some_and(|shortage| shortage.without_others);
+                    let nodes = if without_others { &idle } else { &nodes };
+                    prop_assert!(place(nodes, &fewer, 0).is_ok(), "{}", text);
                 }
             }
         }

@@ -42,6 +42,7 @@ impl World {
             memory: machine.memory,
             steps: launches.collect(),
             serves_all: false,
+            resources: Vec::new(),
         };
         let gone: Vec<JobId> =
             machine.launches.keys().filter(|job| !machine.steps.contains_key(job)).copied().collect();
