@@ -1891,8 +1891,12 @@ pub struct ShutdownRequest {
     #[prost(bool, tag = "100")]
     pub keep_jobs: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ShutdownReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShutdownReply {
+    /// The names of nodes that could not be told: their daemons go on.
+    #[prost(string, repeated, tag = "1")]
+    pub unreached: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
     /// Only events with larger numbers; absent: all that the head has kept.
