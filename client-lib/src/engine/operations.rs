@@ -277,6 +277,14 @@ impl<T: Transport> Engine<T> {
         }
     }
 
+    /// As [`Engine::forget`]; memory of the library that was lent to the request is freed when it ends.
+    pub fn forget_with(&mut self, id: RequestId, memory: Box<[u8]>) {
+        self.forget(id);
+        if self.is_pending(id) {
+            self.core.kept.push((id.0, memory));
+        }
+    }
+
     /// Handles what has arrived and sends what there is room for; returns whether there was anything.
     #[inline]
     pub fn progress(&mut self) -> bool {
