@@ -231,7 +231,11 @@ impl Class {
             let _ = head.state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
         }
         self.look_at_all(segment, costs);
-        self.refused.iter().any(|link| self.admits(*link))
+        // A link is reported once: its next request is admitted, or refused again.
+        let refused = std::mem::take(&mut self.refused);
+        let before = refused.len();
+        self.refused = refused.into_iter().filter(|link| !self.admits(*link)).collect();
+        self.refused.len() < before
     }
 }
 
