@@ -39,6 +39,9 @@ const DYING: Duration = Duration::from_millis(500);
 /// Deadline for a daemon to accept, to answer, or to begin a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
+/// The same for each of several addresses: the machine of one that was the head may be lost.
+pub(crate) const DEADLINE_OF_EACH: Duration = Duration::from_secs(3);
+
 /// The DVM that the user selected: the one named, else the only one that is running.
 pub(crate) struct Dvm {
     /// The directory with an entry per daemon.
@@ -113,8 +116,8 @@ impl Dvm {
     }
 
     async fn channel(&self) -> Result<Channel, Failure> {
-        match self.address() {
-            Some(address) => self.connect_to(address).await,
+        match self.addresses() {
+            Some(addresses) => self.connect_to_any(&addresses).await,
             None => self.connect_to_found().await.map_err(|(failure, _)| failure),
         }
     }
@@ -169,27 +172,37 @@ impl Dvm {
         }
     }
 
-    /// Returns the selected `HOST:PORT`; None if the user has named no address. Names of daemons have no colons.
-    fn address(&self) -> Option<&str> {
-        let word = self.word()?.to_str()?;
-        let (host, port) = word.rsplit_once(':')?;
-        let is_address = !host.is_empty() && !host.contains('/') && matches!(port.parse::<u16>(), Ok(1..));
-        is_address.then_some(word)
+    /// Returns the selected addresses, `HOST:PORT[,HOST:PORT]…`; None if the user has named no address.
+    fn addresses(&self) -> Option<Vec<&str>> {
+        logins::addresses(self.word()?.to_str()?)
+    }
+
+    /// Connects to the first daemon that answers at one of these addresses.
+    async fn connect_to_any(&self, addresses: &[&str]) -> Result<Channel, Failure> {
+        let deadline = if addresses.len() > 1 { DEADLINE_OF_EACH } else { DEADLINE };
+        let mut failures = Vec::new();
+        for address in addresses {
+            match self.connect_to(address, deadline).await {
+                Ok(channel) => return Ok(channel),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(Failure::of_all(failures))
     }
 
     /// Connects to the daemon at an address: through its unix socket if it is this user's on this machine, else with the user's login.
-    async fn connect_to(&self, address: &str) -> Result<Channel, Failure> {
+    async fn connect_to(&self, address: &str, deadline: Duration) -> Result<Channel, Failure> {
         let addresses: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
         if let Some(daemon) = find::listening(&self.base, &addresses) {
             return connect_channel(daemon.socket()).await;
         }
-        let channel = transport::dial(&logins::target(address).await?, DEADLINE).await;
+        let channel = transport::dial(&logins::target(address).await?, deadline).await;
         channel.map_err(|error| Failure::of_dial(address, &error))
     }
 
     /// Returns a client; starts a private daemon for it if no daemon is running.
     pub(crate) async fn client_or_private(&self, wish: &private::Wish) -> Result<(Client, Option<Private>), Failure> {
-        if self.address().is_some() {
+        if self.addresses().is_some() {
             return Ok((self.client().await?, None));
         }
         match self.connect_to_found().await {

@@ -51,6 +51,13 @@ impl Failure {
     }
 
     /// Returns the failure for a daemon that is registered but unreachable.
+    /// The failure of something that was tried in several places, at least one.
+    pub(crate) fn of_all(failures: Vec<Failure>) -> Failure {
+        let mut failures = failures.into_iter();
+        let first = failures.next().unwrap_or_else(|| Failure::usage("no place was named"));
+        failures.fold(first, |all, next| Failure { text: format!("{}\n  {}", all.text, next.text), ..all })
+    }
+
     pub(crate) fn of_dial(place: &str, error: &DialError) -> Failure {
         let code = match error {
             DialError::NotPermitted { .. } | DialError::Untrusted(_) => exit::NOT_PERMITTED,

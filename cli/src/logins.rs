@@ -17,6 +17,18 @@ use crate::exit::Failure;
 /// How long a command waits for a new certificate.
 const RENEWAL_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Parses `HOST:PORT[,HOST:PORT]…`: where a DVM's head may be. None: these are no addresses. (Names of daemons have no colons.)
+pub(crate) fn addresses(word: &str) -> Option<Vec<&str>> {
+    let is_address = |word: &&str| {
+        let parts = word.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && !host.contains('/') && matches!(port.parse::<u16>(), Ok(1..))
+        })
+    };
+    let words: Vec<&str> = word.split(',').collect();
+    words.iter().all(is_address).then_some(words)
+}
+
 /// Returns how to reach the DVM at an address where this user has logged in. Renews the login if a third of its life is left; if that
 /// fails, the next command tries again.
 pub(crate) async fn target(address: &str) -> Result<Target, Failure> {
@@ -78,4 +90,18 @@ pub(crate) fn store(address: &str, credentials: &Credentials) -> Result<(), Fail
         fs::rename(&scratch, &path)
     };
     write().map_err(|error| Failure::new(exit::SYSTEM, format!("write {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        assert_eq!(addresses("a:7817"), Some(vec!["a:7817"]));
+        assert_eq!(addresses("a:7817,[::1]:1"), Some(vec!["a:7817", "[::1]:1"]));
+        for word in ["", "a", "a:", "a:0", ":7817", "a:7817,", "a:7817,b", "/run/a:7817", "a:70000"] {
+            assert_eq!(addresses(word), None, "{word}");
+        }
+    }
 }

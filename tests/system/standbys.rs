@@ -107,6 +107,37 @@ fn output_is_complete_when_a_standby_takes_over_in_the_middle_of_it() {
 }
 
 #[test]
+fn a_user_on_another_machine_names_the_head_and_where_the_next_one_will_be() {
+    let dvm = with_standby();
+    let next = dvm.json("head show")["standbys"][0]["addresses"][0].as_str().map(str::to_owned);
+    let list = format!("{},{}", dvm.listen(), next.expect("the standby has told where it will listen"));
+    let desk = dvm.scratch().join("desk");
+    let rsctl = |words: &[&str]| {
+        let call = dvm.call(built::rsctl()).env("RSD_RUNTIME_DIR", &desk).env("RSD_STATE_DIR", desk.join("state"));
+        call.env("XDG_CONFIG_HOME", &desk).args(words).deadline(PATIENCE)
+    };
+    let token = dvm.call(built::rsd()).args(["token", "new", "--quiet", "--dvm", "node0"]).ok();
+    let said = rsctl(&["--dvm", &list, "ps"]).fails(245);
+    assert_eq!(said.matches("you have not logged in there").count(), 2, "{said}");
+    let said = rsctl(&["login", "node0", "--token", token.trim()]).fails(240);
+    assert!(said.contains("expected HOST:PORT"), "{said}");
+    rsctl(&["login", &list, "--token", token.trim()]).ok();
+    let gate = dvm.scratch().join("gate");
+    let wait = format!("echo up; until [ -e {} ]; do sleep 0.05; done; echo done", gate.display());
+    let job = rsctl(&["--dvm", &list, "run", "--host", "node1", "sh", "-c", &wait]).start();
+    job.until_stdout(|out| out.contains("up").then_some(()));
+    let pid = Pid::from_raw(dvm.pid(0));
+    kill(pid, Signal::SIGKILL).expect("the head runs");
+    let said = rsctl(&["--dvm", &list, "ps"]).fails(241);
+    assert_eq!(said.matches("cannot reach the daemon at").count(), 2, "{said}");
+    promote(&dvm, "").ok();
+    dvm.file("gate", "");
+    assert_eq!(job.end().ok(), "up\ndone\n");
+    assert_eq!(rsctl(&["--dvm", &list, "run", "--host", "node2", "echo", "hello"]).ok(), "hello\n");
+    stop(&dvm);
+}
+
+#[test]
 fn a_head_that_runs_hands_over_only_on_request() {
     let dvm = with_standby();
     let said = promote(&dvm, "").fails(240);

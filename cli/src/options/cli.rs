@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The daemon to talk to, by name, state directory or address (see `login`) [default: $RSD_DVM, else the only one running]
-    #[arg(long, global = true, value_name = "NAME|STATE_DIR|HOST:PORT")]
+    #[arg(long, global = true, value_name = "NAME|STATE_DIR|HOST:PORT,…")]
     pub(crate) dvm: Option<OsString>,
     /// Print JSON (`run` and `attach`: one event per line); errors on stderr are JSON too
     #[arg(long, global = true)]
@@ -166,8 +166,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   rsctl login node0:7817 --token-file t && rsctl --dvm node0:7817 run -n 4 ./a.out")]
     Login {
-        /// Where its head listens, as rsd token new prints it
-        #[arg(value_name = "HOST:PORT")]
+        /// Where its head listens, as rsd token new prints it, and where its standbys would
+        #[arg(value_name = "HOST:PORT,…")]
         address: String,
         /// A token (rsd token new on the head's machine). Other users may see it in the list of processes: prefer --token-file
         #[arg(long, value_name = "TOKEN")]

@@ -56,7 +56,10 @@ impl HeadService {
     fn info(&self, standbys: Vec<KeptStandby>) -> HeadInfo {
         let standbys = standbys.into_iter().map(|standby| {
             let head = standby.head.unwrap_or_default();
-            let addresses = rsd_core::addresses::dialable(&head, "");
+            let mut addresses = rsd_core::addresses::dialable(&head, "");
+            if addresses.is_empty() && !head.listen.is_empty() {
+                addresses.push(head.listen); // only this machine reaches it
+            }
             self.copies.describe(StandbyInfo {
                 node: standby.node,
                 name: head.name,
