@@ -59,7 +59,7 @@ fn lines_of_spawned_ranks_are_labelled_with_their_job() {
 fn a_spawn_that_cannot_run_is_refused_and_reported() {
     let dvm = Dvm::start(1);
     for (count, program, said) in [
-        ("50", "./a.out", "rank 0 could not spawn: 50 ranks requested, 2 slots free"),
+        ("50", "./a.out", "rank 0 could not spawn: 50 ranks requested, 4 slots on 1 node without other jobs"),
         ("1", "./nowhere", "rank 0 could not spawn: rank 0: program ./nowhere: not found in"),
         ("2", "/bin/false", "without calling MPI_Init, which its spawner waits for"),
     ] {
