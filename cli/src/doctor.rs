@@ -118,8 +118,10 @@ async fn examine_all(
                 }
             }
             Some(Body::RankExit(ended)) => {
-                if let Some(node) = examined.get_mut(ended.rank as usize) {
-                    node.failed = why(&ended);
+                for rank in rsd_proto::exits::ranks(&ended) {
+                    if let Some(node) = examined.get_mut(rank as usize) {
+                        node.failed = why(&ended);
+                    }
                 }
             }
             Some(Body::Ended(info)) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use rsd_proto::exits;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{
     CancelRequest, Inventory, JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest,
@@ -185,7 +186,8 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if let Some(verdict) = verdict::verdict(info, |_, _| false) {
         text.push_str(&format!("\n{}\n", visible(&verdict)));
     }
-    let own: Vec<_> = info.exits.iter().filter(|exit| !exit.secondary).collect();
+    let own = exits::singly(&info.exits, info.map.as_ref()).filter(|exit| !exit.secondary);
+    let own: Vec<_> = own.take(json::EXITS_MAX).collect();
     if own.len() > 1 {
         text.push('\n');
         own.iter().for_each(|exit| text.push_str(&format!("{}\n", visible(&verdict::describe(exit, info)))));

@@ -1,6 +1,7 @@
 //! The output of `--json`: one schema for lists, single jobs and events. A change that breaks readers raises [`SCHEMA`].
 
 use bytes::Bytes;
+use rsd_proto::exits;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::dependency::Kind;
 use rsd_proto::v1::job_event::Body;
@@ -16,6 +17,9 @@ use crate::{placement, usage};
 
 /// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
+
+/// The most failed ranks of a job that are listed.
+pub(crate) const EXITS_MAX: usize = 100_000;
 
 /// Returns a document: `fields` with the schema's version.
 pub(crate) fn document(fields: Value) -> String {
@@ -52,7 +56,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "exit_code": ended.then_some(info.exit_code),
         "lost_bytes": info.lost_bytes,
         "cause": info.cause.as_ref().map(rank_exit),
-        "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
+        "exits": exits::singly(&info.exits, info.map.as_ref()).take(EXITS_MAX).map(|exit| rank_exit(&exit)).collect::<Vec<_>>(),
         "queued_reason": text(&info.queued_reason),
         "parent": (info.parent > 0).then_some(info.parent),
         "user": info.owner.as_ref().map(|owner| &owner.name),
@@ -234,6 +238,9 @@ fn rank_exit(exit: &RankExit) -> Value {
         "code": exit.code,
         "note": text(&exit.note),
     });
+    if exit.more > 0 {
+        value["last_rank"] = (*exits::ranks(exit).end()).into();
+    }
     if exit.job > 0 {
         value["job"] = exit.job.into();
     }

@@ -215,7 +215,7 @@ fn followed(info: &JobInfo) -> Vec<String> {
     };
     let mut kinds: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for exit in info.exits.iter().filter(|exit| exit.secondary) {
-        kinds.entry(kind(exit)).or_default().push(exit.rank);
+        kinds.entry(kind(exit)).or_default().extend(rsd_proto::exits::ranks(exit));
     }
     let mut kinds: Vec<(String, Vec<u32>)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));

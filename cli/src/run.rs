@@ -210,7 +210,7 @@ impl<'a> Follow<'a> {
             },
         }
         if view.exits {
-            verdict::exits(&info).iter().for_each(|line| print::err(line));
+            verdict::of_each_rank(&info).iter().for_each(|line| print::err(line));
         }
         if !view.json && info.lost_bytes > 0 {
             say(&verdict::not_kept(&info));

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use rsd_proto::ranges;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobInfo, JobState, RankExit, job_event};
+use rsd_proto::{exits, ranges};
 
 use crate::{array, placement, print, signals};
 
@@ -20,7 +20,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         JobState::Failed => format!("job {job} failed"),
         JobState::Queued | JobState::Running | JobState::Ending | JobState::Unknown => return None,
     };
-    let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
+    let secondary = exits::count(info.exits.iter().filter(|exit| exit.secondary)) as usize;
     let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else {
         // Without this line, the user may assume that the cancel has ended the members' processes.
         let left = if info.joined && secondary > 0 { format!("\n{}", cut_off(secondary, "")) } else { String::new() };
@@ -41,8 +41,9 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
     let others = info
         .exits
         .iter()
-        .filter(|exit| !exit.secondary && (cause.job, cause.rank) != (0, exit.rank))
-        .map(|exit| exit.rank);
+        .filter(|exit| !exit.secondary)
+        .flat_map(exits::ranks)
+        .filter(|rank| (cause.job, cause.rank) != (0, *rank));
     let others = ranges::of(others);
     if !others.is_empty() {
         let ranks = if matches!(&others[..], [(first, last)] if first == last) { "rank" } else { "ranks" };
@@ -74,7 +75,7 @@ pub(crate) fn not_kept(info: &JobInfo) -> String {
 fn without(info: &JobInfo) -> Option<String> {
     let is_lost = |exit: &&RankExit| exit.code == u32::from(exit::UNREACHABLE) && !exit.fatal;
     let first = info.exits.iter().find(is_lost)?;
-    let lost = ranges::of(info.exits.iter().filter(is_lost).map(|exit| exit.rank));
+    let lost = ranges::of(info.exits.iter().filter(is_lost).flat_map(exits::ranks));
     let (ranks, were) = match &lost[..] {
         [(first, last)] if first == last => ("rank", "was"),
         _ => ("ranks", "were"),
@@ -109,16 +110,17 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
 }
 
 /// Returns a line for each rank: how it ended, and the exit code that a shell would show.
-pub(crate) fn exits(info: &JobInfo) -> Vec<String> {
+pub(crate) fn of_each_rank(info: &JobInfo) -> Vec<String> {
+    let single: Vec<RankExit> = exits::singly(&info.exits, info.map.as_ref()).collect();
     let own: HashMap<u32, &RankExit> =
-        info.exits.iter().filter(|exit| exit.job == 0).map(|exit| (exit.rank, exit)).collect();
+        single.iter().filter(|exit| exit.job == 0).map(|exit| (exit.rank, exit)).collect();
     let line = |rank: u32| match own.get(&rank) {
         None => format!("rank {rank}: exit code 0"),
         Some(exit) => format!("{}: exit code {}", describe(exit, info), exit.code),
     };
-    // The job's state has no more failed ranks than this.
+    // The job's state has no more failures than this.
     let known = if info.exits.len() < EXITS_MAX { info.ranks } else { 0 };
-    let failed = info.exits.iter().filter(|_| known == 0).map(|exit| exit.rank);
+    let failed = single.iter().filter(|_| known == 0).map(|exit| exit.rank);
     (0..known).chain(failed).map(line).collect()
 }
 
@@ -159,7 +161,7 @@ mod tests {
         let info = JobInfo { ranks: 3, ..failed(abort.clone(), vec![abort, killed]) };
         let aborted = "rank 1 on n1 called MPI_Abort with code 7: exit code 7";
         let killed = "rank 2 on n1 was killed by SIGTERM (signal 15): exit code 143";
-        assert_eq!(exits(&info), ["rank 0: exit code 0", aborted, killed]);
+        assert_eq!(of_each_rank(&info), ["rank 0: exit code 0", aborted, killed]);
     }
 
     fn failed(cause: RankExit, exits: Vec<RankExit>) -> JobInfo {

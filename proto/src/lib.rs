@@ -17,6 +17,8 @@
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
 
 pub mod called;
+#[cfg(feature = "messages")]
+pub mod exits;
 pub mod frameworks;
 pub mod indexes;
 #[cfg(feature = "messages")]

@@ -120,7 +120,7 @@ impl Counts {
             counts.in_use += u64::from(node.slots_in_use);
         }
         for job in &seen.jobs {
-            let failed = job.exits.len() as u64;
+            let failed = rsd_proto::exits::count(&job.exits);
             let alive = u64::from(job.ranks).saturating_sub(failed);
             match job.state() {
                 JobState::Queued => counts.queued += 1,

@@ -17,6 +17,7 @@ mod attempts;
 mod between;
 mod calls;
 mod contract;
+mod exits;
 mod head;
 pub mod kvs;
 pub mod leftovers;

@@ -61,7 +61,7 @@ impl Rsd {
             Input::Down(down) => self.node.on_down(now, down, &mut from_node),
             Input::ParentLost => self.node.on_parent_lost(now, &mut from_node),
             Input::StepLost { job, why } => self.node.on_step_lost(job, why, &mut from_node),
-            Input::Load { probe, load } => self.node.on_load(probe, load, &mut from_node),
+            Input::Load { probe, load } => self.node.on_load(probe, load),
             Input::Join { member, join } => self.node.on_join(now, member, *join, &mut from_node),
             Input::MemberGone { member } => self.node.on_member_gone(member, &mut from_node),
             Input::PortOpened { listen } => self.node.on_port_opened(listen, &mut from_node),

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rsd_proto::v1::{JobState, RankExit, rank_exit::How};
 
+use std::ops::Range;
+
 use crate::calls::Refused;
 use crate::calls::exit::{NODE_LOST, NOT_PLACED, USAGE};
 use crate::{JobId, NodeId};
@@ -21,7 +23,13 @@ pub(crate) fn exit(exit: &RankExit) -> String {
         None => " failed".to_owned(),
     };
     let note = if exit.note.is_empty() { String::new() } else { format!(" ({})", exit.note) };
-    format!("rank {}{how}{note}", exit.rank)
+    let (first, last) = (exit.rank.saturating_add(1), exit.rank.saturating_add(exit.more));
+    let others = match exit.more {
+        0 => String::new(),
+        1 => format!("; the same for rank {first}"),
+        _ => format!("; the same for ranks {first}-{last}"),
+    };
+    format!("rank {}{how}{note}{others}", exit.rank)
 }
 
 /// [`exit`] with the node: `on n1, rank 3 exited with code 1`.
@@ -143,16 +151,17 @@ pub(crate) fn noted(before: &str, note: &str) -> String {
 }
 
 /// Makes the exits of ranks that no step reported.
-pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<RankExit> {
-    let lost = |rank| RankExit {
-        rank,
+pub(crate) fn lost_ranks(ranks: Vec<Range<u32>>, node: NodeId, why: &str) -> Vec<RankExit> {
+    let lost = |ranks: Range<u32>| RankExit {
+        rank: ranks.start,
+        more: ranks.end.saturating_sub(ranks.start + 1),
         node,
         how: Some(How::Failed(why.to_owned())),
         fatal: true,
         code: u32::from(NODE_LOST),
         ..RankExit::default()
     };
-    ranks.map(lost).collect()
+    ranks.into_iter().map(lost).collect()
 }
 
 /// Makes the exit of a rank whose job cannot complete a fence: what a daemon would keep for the jobs of its user is too much.

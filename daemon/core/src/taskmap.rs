@@ -29,6 +29,8 @@ pub const RANKS_MAX: u32 = 1 << 24;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskMap {
     nodes: Vec<NodeId>,
+    /// The indexes of `nodes`, by id; empty if the ids ascend.
+    by_id: Vec<u32>,
     blocks: Vec<Block>,
     /// `starts[i]` is the first rank of `blocks[i]`.
     starts: Vec<u32>,
@@ -44,6 +46,22 @@ impl TaskMap {
     /// Returns the job's nodes, in the order of their first ranks; each has a rank.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
+    }
+
+    /// Returns the index of a node in [`nodes`](Self::nodes). Cost: a binary search.
+    pub fn position(&self, node: NodeId) -> Option<usize> {
+        match self.by_id.is_empty() {
+            true => self.nodes.binary_search(&node).ok(),
+            false => {
+                let at = self.by_id.binary_search_by_key(&node, |index| self.nodes[*index as usize]).ok()?;
+                Some(self.by_id[at] as usize)
+            }
+        }
+    }
+
+    /// Returns whether a node has ranks of the job.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.position(node).is_some()
     }
 
     /// Returns the runs, in rank order; `first_node` indexes [`nodes`](Self::nodes).
@@ -121,7 +139,7 @@ impl TaskMap {
     }
 
     fn runs_on(&self, node: NodeId) -> impl Iterator<Item = Range<u32>> + '_ {
-        let index = self.nodes.iter().position(|other| *other == node);
+        let index = self.position(node);
         index.into_iter().flat_map(|index| self.runs_of(index as u32))
     }
 
@@ -178,7 +196,7 @@ impl TaskMapBuilder {
         if let Some(run) = self.open.take() {
             self.close(run);
         }
-        let mut map = TaskMap { nodes: self.nodes, ..TaskMap::default() };
+        let mut map = TaskMap { by_id: by_id(&self.nodes), nodes: self.nodes, ..TaskMap::default() };
         for block in self.blocks {
             map.append(block);
         }
@@ -217,12 +235,12 @@ impl TryFrom<wire::TaskMap> for TaskMap {
     type Error = TaskMapError;
 
     fn try_from(wire: wire::TaskMap) -> Result<TaskMap, TaskMapError> {
-        let mut sorted = wire.nodes.clone();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(TaskMapError::NodeTwice { node: twice[0] });
+        let by_id = by_id(&wire.nodes);
+        let same = |pair: &&[u32]| wire.nodes[pair[0] as usize] == wire.nodes[pair[1] as usize];
+        if let Some(twice) = by_id.windows(2).find(same) {
+            return Err(TaskMapError::NodeTwice { node: wire.nodes[twice[0] as usize] });
         }
-        let mut map = TaskMap { nodes: wire.nodes, ..TaskMap::default() };
+        let mut map = TaskMap { nodes: wire.nodes, by_id, ..TaskMap::default() };
         let mut seen = 0;
         for (at, block) in wire.blocks.into_iter().enumerate() {
             let end = u64::from(block.first_node) + u64::from(block.nodes);
@@ -246,6 +264,16 @@ impl TryFrom<wire::TaskMap> for TaskMap {
             None => Ok(map),
         }
     }
+}
+
+/// Returns the indexes of nodes in the order of their ids; empty if the ids ascend.
+fn by_id(nodes: &[NodeId]) -> Vec<u32> {
+    if nodes.is_sorted_by(|a, b| a < b) {
+        return Vec::new();
+    }
+    let mut by_id: Vec<u32> = (0..nodes.len() as u32).collect();
+    by_id.sort_unstable_by_key(|index| nodes[*index as usize]);
+    by_id
 }
 
 /// The map has more ranks than [`RANKS_MAX`].
@@ -385,7 +413,9 @@ mod tests {
                 let local = expected[..rank].iter().filter(|other| *other == node).count();
                 prop_assert_eq!(map.local_rank(rank as u32), Some(local as u32));
             }
+            prop_assert_eq!(map.position(99), None);
             for (node, count) in map.counts() {
+                prop_assert_eq!(map.position(node).map(|at| map.nodes()[at]), Some(node));
                 let ranks: Vec<u32> = map.ranks_on(node).collect();
                 prop_assert!(ranks.is_sorted() && ranks.iter().all(|rank| expected[*rank as usize] == node));
                 prop_assert_eq!((ranks.len() as u32, map.count_on(node)), (count, count));

@@ -462,6 +462,10 @@ pub struct RankExit {
     /// The age of the event when this was sent, by the step's clock. The step may have waited for its daemon.
     #[prost(uint64, tag = "13")]
     pub ago_us: u64,
+    /// So many of the following ranks have ended in the same way, each on its own node by the job's map; `stderr_tail` and `ago_us` are
+    /// those of the first rank.
+    #[prost(uint32, tag = "310")]
+    pub more: u32,
     #[prost(oneof = "rank_exit::How", tags = "3, 4, 5, 6")]
     pub how: ::core::option::Option<rank_exit::How>,
 }
@@ -2456,6 +2460,7 @@ pub struct NodesGone {
 pub struct Resume {
     #[prost(uint64, tag = "1")]
     pub job: u64,
+    /// Absent if the receiver knows it.
     #[prost(message, optional, tag = "2")]
     pub map: ::core::option::Option<TaskMap>,
     /// The node whose step sends this; absent: a daemon does. The head repeats what it keeps for the step.
@@ -2613,12 +2618,15 @@ pub struct Notice {
     pub text: ::prost::alloc::string::String,
 }
 /// Sent at once when a rank fails.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RankFailed {
     #[prost(uint64, tag = "1")]
     pub job: u64,
     #[prost(message, optional, tag = "2")]
     pub exit: ::core::option::Option<RankExit>,
+    /// Further failures. Daemons collect those that follow each other quickly.
+    #[prost(message, repeated, tag = "310")]
+    pub others: ::prost::alloc::vec::Vec<RankExit>,
 }
 /// All ranks of these nodes have ended, and their output has been acknowledged. A fact, like FenceUp.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2726,18 +2734,26 @@ pub struct NodesLost {
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
 }
+/// Each daemon asks its children, and sends what it has after `within_ms` at the latest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadProbe {
     #[prost(uint64, tag = "1")]
     pub probe: u64,
+    #[prost(uint64, tag = "310")]
+    pub within_ms: u64,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LoadReport {
     #[prost(uint64, tag = "1")]
     pub probe: u64,
-    #[prost(uint32, tag = "2")]
+    #[prost(message, repeated, tag = "310")]
+    pub loads: ::prost::alloc::vec::Vec<LoadOfNode>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct LoadOfNode {
+    #[prost(uint32, tag = "1")]
     pub node: u32,
-    #[prost(message, optional, tag = "3")]
+    #[prost(message, optional, tag = "2")]
     pub load: ::core::option::Option<NodeLoad>,
 }
 /// Asks the steps at and below the receiver what their ranks wait for. Each daemon asks its children and its steps, merges the

@@ -82,7 +82,7 @@ const COMMANDS: [Command; 11] = [
     },
     Command {
         name: "bench",
-        args: "dvm|hangs|join|launch|mpi|submit",
+        args: "dvm|hangs|join|launch|mpi|scale|submit",
         about: "compare speed with other launchers and MPIs",
         run: bench::bench,
     },

@@ -13,6 +13,8 @@ use crate::{JobId, Now, sentences};
 
 /// How long a request for the list of nodes waits for their loads.
 const LOAD_DEADLINE: std::time::Duration = std::time::Duration::from_secs(1);
+/// The time that the tree has for it.
+const LOADS_WITHIN_MS: u64 = 900;
 
 impl Head {
     pub(crate) fn on_call(&mut self, now: Now, req: ReqId, caller: Caller, call: Call, out: &mut Outputs<Order>) {
@@ -229,13 +231,13 @@ impl Head {
     }
 
     fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Outputs<Order>) {
-        let missing = self.nodes.forget_loads();
+        self.nodes.forget_loads();
         if !load {
             return self.answer_nodes(Some(req), out);
         }
-        let probe = self.probes.begin(req, missing);
+        let probe = self.probes.begin(req);
         self.timers.set(Due::Probe(probe), now.mono + LOAD_DEADLINE);
-        out.order(down::Body::LoadProbe(wire::LoadProbe { probe }));
+        out.order(down::Body::LoadProbe(wire::LoadProbe { probe, within_ms: LOADS_WITHIN_MS }));
     }
 
     /// Handles a chunk of a job's input from a client; `eof` is set with the last chunk.

@@ -10,7 +10,7 @@ use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
 use super::{Due, Head, feed};
 use crate::between::{Loss, Order, Outputs};
-use crate::{JobId, NodeId, Now, sentences};
+use crate::{JobId, NodeId, Now, exits, sentences};
 
 /// How long a job's nodes have after its last KILL to report that its ranks have ended.
 const LAST_WORDS: Duration = Duration::from_secs(20);
@@ -28,25 +28,38 @@ impl Head {
 
     // --- failures ---
 
+    /// Handles the failure of a rank, or of a run of ranks.
     pub(super) fn on_rank_failed(&mut self, now: Now, id: JobId, exit: RankExit, out: &mut Outputs<Order>) {
         let (nodes, Some(job)) = (&self.nodes, self.jobs.get_mut(id)) else { return };
+        if !job.has_ranks() || *exits::ranks(&exit).end() >= job.map.size() {
+            return;
+        }
         // The job has continued without the ranks of a lost node; that they end when it returns is no news.
-        let is_late = job.has_lost(exit.node) && exit.fatal;
-        if is_late
-            || !job.has_ranks()
-            || exit.rank >= job.map.size()
-            || !job.take_exit(now, &exit, |node| nodes.is_away(node))
-        {
+        let is_late = exit.fatal && job.lost_ranks() > 0;
+        if is_late && exit.more > 0 {
+            let single =
+                |rank| RankExit { rank, more: 0, node: job.map.node_of(rank).unwrap_or(exit.node), ..exit.clone() };
+            let singles: Vec<RankExit> = exits::ranks(&exit).map(single).collect();
+            return singles.into_iter().for_each(|exit| self.on_rank_failed(now, id, exit, out));
+        }
+        if is_late && job.has_lost(exit.node) {
+            return;
+        }
+        let news = job.take_exit(now, &exit, |node| nodes.is_away(node));
+        if news.is_empty() {
             return;
         }
         let reason = sentences::exit_on(job.node_name(exit.node), &exit);
         let grace_ms = job.grace_ms;
-        out.log(now, id, job_event::Body::RankExit(exit.clone()));
-        self.ranks_are_over(id, &RankSet::run(exit.rank, exit.rank), out);
+        for new in news {
+            let ended = exits::ranks(&new);
+            out.log(now, id, job_event::Body::RankExit(new));
+            self.ranks_are_over(id, &RankSet::run(*ended.start(), *ended.end()), out);
+        }
         if exit.fatal {
             self.answer_spawn(now, id, Err(sentences::exit(&exit)), out);
             self.kill(now, id, Why::Failed, reason, grace_ms, out);
-            self.fail_family(now, id, &exit, out);
+            self.fail_family(now, id, &RankExit { more: 0, ..exit }, out);
         }
     }
 
@@ -72,7 +85,7 @@ impl Head {
         let continues = matches!(job.life(), Life::Running { .. }) && job.lose_nodes(nodes, why);
         for node in nodes {
             let Some(job) = self.jobs.get(id) else { return };
-            for exit in sentences::lost_ranks(job.map.ranks_on(*node), *node, why) {
+            for exit in sentences::lost_ranks(job.map.ranges_on(*node), *node, why) {
                 self.on_rank_failed(now, id, RankExit { fatal: !continues, ..exit }, out);
             }
         }
@@ -158,13 +171,13 @@ impl Head {
         &mut self,
         now: Now,
         id: JobId,
-        exits: &[RankExit],
+        reported: &[RankExit],
         usage: &[(NodeId, Usage)],
         out: &mut Outputs<Order>,
     ) {
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.has_ranks()) {
             job.take_usage(usage);
-            for exit in exits {
+            for exit in reported {
                 job.take_exit(now, exit, |_| false);
             }
             let began = job.cause().map_or(Ok(()), |cause| Err(sentences::exit(cause)));

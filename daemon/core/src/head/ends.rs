@@ -1,17 +1,17 @@
 //! The exits of a job's ranks, and the job's first failure.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use rsd_proto::v1::{JobInfo, RankExit, rank_exit::How};
 
 use crate::calls::exit;
+use crate::exits::{self, Exits};
+use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, sentences};
 
 /// The exits of one job's ranks.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    exits: BTreeMap<u32, RankExit>,
+    exits: Exits,
     cause: Option<RankExit>,
     /// The time of that failure if known, in microseconds of the head's clock; negative if it was before the head started.
     caused_at_us: i128,
@@ -20,43 +20,57 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Takes in the exit of a rank, reported at this time of the head's clock in microseconds; `is_away` returns whether one of the job's `nodes` is unreachable. Returns true if the exit
-    /// is new. A report that was delayed by a daemon may arrive after reports of failures that followed from it.
+    /// Takes in the exit of a rank, or of a run of ranks, reported at this time of the head's clock in microseconds; `is_away` returns
+    /// whether one of the job's nodes is unreachable. Returns the parts that are new. A report that was delayed by a daemon may arrive
+    /// after reports of failures that followed from it.
     pub(super) fn take(
         &mut self,
         now_us: i128,
         exit: &RankExit,
-        nodes: &[NodeId],
+        map: &TaskMap,
         is_away: impl Fn(NodeId) -> bool,
-    ) -> bool {
+    ) -> Vec<RankExit> {
         let at_us = now_us - i128::from(exit.ago_us);
         let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
-        let before = self.exits.get(&exit.rank);
-        if before.is_some_and(|before| before.fatal || !exit.fatal) {
+        // The last lines of stderr are shown for the first failure only; the output itself is in the job's log.
+        let told = RankExit { stderr_tail: Bytes::new(), ago_us: 0, ..exit.clone() };
+        let news = self.exits.add(&told, |rank| map.node_of(rank), |before| !before.fatal && exit.fatal);
+        let first = RankExit { more: 0, ..exit.clone() };
+        if news.is_empty() {
             // The exit is known, but without its time: the message that all ranks of a node have ended has no times.
             if was_held && exit.fatal && !exit.secondary {
-                (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
+                (self.cause, self.caused_at_us) = (Some(first), at_us);
             }
-            return false;
+            return news;
         }
         // A job that continues without a node has not failed because of it.
         let is_survived = !exit.fatal && sentences::is_loss(exit);
         if !exit.secondary
             && !is_survived
-            && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank)
+            && self.cause.as_ref().is_none_or(|cause| was_held || exits::ranks(exit).contains(&cause.rank))
         {
-            (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
-            let others = nodes.iter().copied().filter(|node| *node != exit.node);
+            // Of a run, the first rank of which nothing was known.
+            let rank = news.first().map_or(exit.rank, |new| new.rank);
+            let is_first = rank == exit.rank;
+            let node = if is_first { exit.node } else { map.node_of(rank).unwrap_or(exit.node) };
+            let stderr_tail = if is_first { exit.stderr_tail.clone() } else { Bytes::new() };
+            (self.cause, self.caused_at_us) = (Some(RankExit { rank, node, stderr_tail, ..first }), at_us);
+            let others = map.nodes().iter().copied().filter(|other| *other != node);
             self.unheard = others.filter(|node| is_away(*node)).collect();
         }
-        // The last lines of stderr are shown for the first failure only; the output itself is in the job's log.
-        self.exits.insert(exit.rank, RankExit { stderr_tail: Bytes::new(), ..exit.clone() });
-        true
+        let with_tail = |new: RankExit| match new.rank == exit.rank {
+            true => RankExit { stderr_tail: exit.stderr_tail.clone(), ago_us: exit.ago_us, ..new },
+            false => new,
+        };
+        news.into_iter().map(with_tail).collect()
     }
 
     /// Restores what is known of a job that has ended.
     pub(super) fn restore(info: &JobInfo) -> Ends {
-        let exits = info.exits.iter().map(|exit| (exit.rank, exit.clone())).collect();
+        let mut exits = Exits::default();
+        for exit in &info.exits {
+            exits.add(exit, |_| None, |_| false);
+        }
         Ends { exits, cause: info.cause.clone(), caused_at_us: i128::MIN, unheard: Vec::new() }
     }
 
@@ -77,15 +91,16 @@ impl Ends {
         self.cause.as_ref()
     }
 
-    /// Returns all failures, by rank.
+    /// Returns all failures, by rank, as runs.
     pub(super) fn all(&self) -> impl Iterator<Item = &RankExit> {
-        self.exits.values()
+        self.exits.runs()
     }
 
     /// Notes a node that was unreachable at the first failure and has been lost since: it may have had an earlier failure.
-    pub(super) fn note_unheard<'a>(&mut self, name_of: impl Fn(NodeId) -> &'a str) {
+    pub(super) fn note_unheard<'a>(&mut self, map: &TaskMap, name_of: impl Fn(NodeId) -> &'a str) {
         let is_lost = |node: &NodeId| {
-            self.exits.values().any(|exit| exit.node == *node && exit.code == u32::from(exit::NODE_LOST))
+            let mut ended = map.ranks_on(*node).filter_map(|rank| self.exits.of(rank));
+            ended.any(|exit| exit.code == u32::from(exit::NODE_LOST))
         };
         let names: Vec<&str> = self.unheard.iter().filter(|node| is_lost(node)).map(|node| name_of(*node)).collect();
         if let (Some(cause), false) = (&mut self.cause, names.is_empty()) {
@@ -110,7 +125,7 @@ mod tests {
     fn the_earliest_failure_is_the_cause_even_if_its_report_is_delayed() {
         let mut ends = Ends::default();
         let mut take = |rank, ago_s: u64| {
-            assert!(ends.take(at(1), &died(rank, ago_s), &[], |_| false), "rank {rank}");
+            assert!(!ends.take(at(1), &died(rank, ago_s), &TaskMap::default(), |_| false).is_empty(), "rank {rank}");
             ends.cause().map(|cause| cause.rank)
         };
         assert_eq!(take(0, 3), Some(0));
@@ -124,7 +139,7 @@ mod tests {
         let mut ends = Ends::default();
         for rank in 0..100 {
             let exit = RankExit { stderr_tail: vec![b'x'; 4096].into(), ..died(rank, 0) };
-            ends.take(at(10 + u64::from(rank)), &exit, &[], |_| false);
+            ends.take(at(10 + u64::from(rank)), &exit, &TaskMap::default(), |_| false);
         }
         assert_eq!(ends.cause().map(|cause| (cause.rank, cause.stderr_tail.len())), Some((0, 4096)));
         assert_eq!(ends.all().map(|exit| exit.stderr_tail.len()).sum::<usize>(), 0);
@@ -134,7 +149,7 @@ mod tests {
     fn the_first_failure_is_the_cause_even_if_it_is_reported_twice() {
         let mut ends = Ends::default();
         let mut take = |now, exit: &RankExit| {
-            let is_news = ends.take(at(now), exit, &[], |_| false);
+            let is_news = !ends.take(at(now), exit, &TaskMap::default(), |_| false).is_empty();
             (is_news, ends.cause().map(|cause| cause.rank))
         };
         assert_eq!(take(10, &died(0, 0)), (true, Some(0)));

@@ -305,7 +305,7 @@ fn end_of(info: &JobInfo) -> JobEnd {
         state: info.state,
         exit_code: info.exit_code,
         cause: info.cause.as_ref().map(|cause| shortened(&sentences::exit(cause))).unwrap_or_default(),
-        failed_ranks: info.exits.iter().filter(|exit| !exit.secondary).count() as u32,
+        failed_ranks: info.exits.iter().filter(|exit| !exit.secondary).map(|exit| exit.more + 1).sum(),
     }
 }
 

@@ -412,9 +412,9 @@ impl Job {
         (news && !self.told.contains(&text)).then_some(text)
     }
 
-    /// Takes in the exit of a rank; `is_away` returns whether a node is unreachable. Returns true if the exit is new.
-    pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
-        self.ends.take(now.mono.as_micros() as i128, exit, self.map.nodes(), is_away)
+    /// Takes in the exit of a rank, or of a run of ranks; `is_away` returns whether a node is unreachable. Returns the parts that are new.
+    pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> Vec<RankExit> {
+        self.ends.take(now.mono.as_micros() as i128, exit, &self.map, is_away)
     }
 
     /// Takes in what the nodes have reported, when the job's ranks have ended and their streams are still known.
@@ -447,7 +447,7 @@ impl Job {
 
     /// Ends the job: sets its end time and exit code, and returns the event to log.
     pub(super) fn finish(&mut self, now: Now) -> job_event::Body {
-        self.ends.note_unheard(|node| node_name(&self.map, &self.node_names, node));
+        self.ends.note_unheard(&self.map, |node| node_name(&self.map, &self.node_names, node));
         self.exit_code = match self.life.state() {
             JobState::Cancelled => u32::from(exit::CANCELLED),
             JobState::TimedOut => u32::from(exit::TIMED_OUT),
@@ -608,7 +608,7 @@ impl Job {
 }
 
 fn node_name<'a>(map: &TaskMap, names: &'a [String], node: NodeId) -> &'a str {
-    let index = map.nodes().iter().position(|other| *other == node);
+    let index = map.position(node);
     index.and_then(|index| names.get(index)).map_or("?", String::as_str)
 }
 

@@ -4,7 +4,7 @@
 //! reached from the joining daemon's machine. A node without children does not listen: the head asks it to open a port, and the
 //! joining daemons wait until the node reports the port, or until the deadline. If no node can take a child, the head takes it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, NodeInfo, down};
@@ -21,7 +21,11 @@ const OPEN_DEADLINE: Duration = Duration::from_secs(1);
 /// The daemons that wait for a parent.
 #[derive(Debug, Default)]
 pub(super) struct Knocks {
-    waiting: VecDeque<Knock>,
+    /// In the order of their arrival.
+    waiting: BTreeMap<u64, Knock>,
+    arrived: u64,
+    of_link: HashMap<LinkId, u64>,
+    of_node: HashMap<NodeId, u64>,
     /// The node that is opening a port.
     opening: Option<NodeId>,
 }
@@ -36,8 +40,29 @@ struct Knock {
 }
 
 impl Knocks {
+    fn push(&mut self, knock: Knock) {
+        self.arrived += 1;
+        self.of_link.insert(knock.link, self.arrived);
+        self.of_node.extend(knock.nodes.first().map(|joiner| (joiner.node, self.arrived)));
+        self.waiting.insert(self.arrived, knock);
+    }
+
+    fn remove(&mut self, number: Option<u64>) {
+        let Some((number, knock)) = number.and_then(|number| self.waiting.remove_entry(&number)) else { return };
+        self.of_link.remove(&knock.link);
+        if let Some(joiner) = knock.nodes.first().filter(|joiner| self.of_node.get(&joiner.node) == Some(&number)) {
+            self.of_node.remove(&joiner.node);
+        }
+    }
+
+    fn take(&mut self) -> impl Iterator<Item = Knock> + use<> {
+        self.of_link.clear();
+        self.of_node.clear();
+        std::mem::take(&mut self.waiting).into_values()
+    }
+
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
-        self.waiting.iter().map(|knock| format!("joining daemon on link {}", knock.link))
+        self.waiting.values().map(|knock| format!("joining daemon on link {}", knock.link))
     }
 }
 
@@ -61,11 +86,11 @@ impl Head {
         self.memory.next_node = self.memory.next_node.max(joiner.node.saturating_add(1));
         joiner.name = self.nodes.free_name(joiner);
         joiner.joined_ms = now.unix_ms;
-        let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner, &excluded) };
+        let parent = if has_room { None } else { self.nodes.roomiest(joiner, &excluded) };
         let Some(parent) = parent else { return out.send_message(Order::Admit { link, nodes }) };
         let (parent, addresses) = (parent.info.node, dialable(&parent.info, machine_of(joiner)));
         if addresses.is_empty() {
-            self.knocks.waiting.push_back(Knock { link, nodes, unreachable });
+            self.knocks.push(Knock { link, nodes, unreachable });
             return self.ask_to_open(now, parent, out);
         }
         joiner.parent = parent;
@@ -121,19 +146,23 @@ impl Head {
     /// know that its connection is closed. An answer now would record a place that the node never takes, and after the grace, the loss
     /// of a node that is up.
     pub(super) fn have_places(&mut self, nodes: &[NodeId]) {
-        self.knocks.waiting.retain(|knock| !knock.nodes.first().is_some_and(|joiner| nodes.contains(&joiner.node)));
+        for node in nodes {
+            let number = self.knocks.of_node.get(node).copied();
+            self.knocks.remove(number);
+        }
     }
 
     fn opening_over(&mut self, now: Now, node: NodeId, out: &mut Outputs<Order>) {
         self.timers.cancel(&Due::Open(node));
         self.knocks.opening = None;
-        for Knock { link, nodes, unreachable } in std::mem::take(&mut self.knocks.waiting) {
+        for Knock { link, nodes, unreachable } in self.knocks.take() {
             self.on_knock(now, link, nodes, false, unreachable, out);
         }
     }
 
     /// Handles that a daemon no longer waits for its place.
     pub(super) fn on_withdrawn(&mut self, link: LinkId) {
-        self.knocks.waiting.retain(|knock| knock.link != link);
+        let number = self.knocks.of_link.get(&link).copied();
+        self.knocks.remove(number);
     }
 }

@@ -13,14 +13,14 @@
 //!   clients' calls.
 //! - [`requests`]: requests of steps for processes of other nodes and jobs: [`meetings`], [`fetches`], [`published`], [`events`];
 //!   [`watched`]: ended ranks. [`rank_set`]: sets of ranks.
-//! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
+//! - [`knocks`], [`places`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
 //! - [`stopping`]: the end of the DVM. [`journal`]: what outlives the head. [`standbys`]: nodes that may become the head, and which head this is.
 //! - [`feed`]: what clients that watch the DVM are told; [`tally`]: its metrics.
 //!
-//! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
-//! the nodes, and searching for a parent with room.
+//! Cost: an input looks only at the jobs and nodes that it concerns. Two operations look at every node: placing a job, and listing the
+//! nodes.
 
 mod after;
 mod answers;
@@ -54,6 +54,7 @@ mod nodes;
 mod offers;
 mod output;
 mod owner;
+mod places;
 mod probes;
 mod published;
 mod questions;
@@ -195,7 +196,7 @@ impl Head {
             memory: start.memory,
             own_steps: start.steps.iter().map(|step| step.job).collect(),
             serves_all: start.serves_all,
-            nodes: Nodes::new(start.me.clone()),
+            nodes: Nodes::new(start.me.clone(), tuning.arity),
             knocks: Knocks::default(),
             ledger: Ledger::of(&start.resources),
             jobs: Jobs::default(),
@@ -251,8 +252,8 @@ impl Head {
             up::Body::NodesGone(nodes) => {
                 self.lose_nodes(&nodes.nodes, NodeEvent::Left, sentences::node_stopped, out);
             }
-            up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit) }) => {
-                self.on_rank_failed(now, job, exit, out)
+            up::Body::RankFailed(wire::RankFailed { job, exit, others }) => {
+                exit.into_iter().chain(others).for_each(|exit| self.on_rank_failed(now, job, exit, out));
             }
             up::Body::Output(output) => self.on_output(now, output, out),
             up::Body::StdinAck(ack) => self.on_stdin_ack(&ack, out),
@@ -268,8 +269,7 @@ impl Head {
             up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
             // The root's relay has handled these, or they are never sent to the head.
-            up::Body::RankFailed(wire::RankFailed { exit: None, .. })
-            | up::Body::FenceUp(_)
+            up::Body::FenceUp(_)
             | up::Body::Located(_)
             | up::Body::Locate(_)
             | up::Body::Done(_)
@@ -447,11 +447,11 @@ impl Head {
     }
 
     fn on_load(&mut self, report: wire::LoadReport, out: &mut Outputs<Order>) {
-        self.nodes.set_load(report.node, report.load);
-        let req = self.probes.answered(report.probe);
-        if req.is_some() {
-            self.timers.cancel(&Due::Probe(report.probe));
+        for wire::LoadOfNode { node, load } in report.loads {
+            self.nodes.set_load(node, load);
         }
+        self.timers.cancel(&Due::Probe(report.probe));
+        let req = self.probes.end(report.probe);
         self.answer_nodes(req, out);
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rsd_proto::v1::{self as wire, KeptNode, Label, NodeInfo, NodeState};
 
 use super::marks::Marks;
+use super::places::Places;
 use crate::addresses::{is_out_of_reach, machine_of, may_be_parent_of, outward};
 use crate::contract::HEAD;
 use crate::place::Gpu;
@@ -28,6 +29,9 @@ pub(super) struct Nodes {
     marks: BTreeMap<NodeId, Marks>,
     /// A node of an unknown machine counts as a machine of its own.
     machines: HashMap<String, Machine>,
+    places: Places,
+    /// For a name that several nodes have requested: all lower numbers are taken.
+    numbers: HashMap<String, u32>,
 }
 
 /// The nodes of one machine.
@@ -66,27 +70,35 @@ struct Alike {
 
 impl Nodes {
     /// Returns the table with only the head's node.
-    pub(super) fn new(me: NodeInfo) -> Nodes {
+    pub(super) fn new(me: NodeInfo, arity: usize) -> Nodes {
         let (by_id, names, alike) = (BTreeMap::new(), HashMap::new(), Alike::default());
-        let (marks, machines) = (BTreeMap::new(), HashMap::new());
-        let mut nodes = Nodes { by_id, names, alike, slots: 0, marks, machines };
+        let (marks, machines, numbers) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let places = Places::new(arity);
+        let mut nodes = Nodes { by_id, names, alike, slots: 0, marks, machines, places, numbers };
         nodes.insert(me, false);
         nodes
     }
 
     /// Adds a node, or replaces its description.
     pub(super) fn insert(&mut self, info: NodeInfo, is_away: bool) {
-        self.remove(info.node);
+        self.forget(info.node);
         let marks = self.marks(info.node);
         let node = self.alike.node(info, is_away, marks);
         self.slots += node.slots();
         self.machines.entry(node.machine()).or_default().count(&node.info, |count| *count += 1);
         self.names.insert(node.info.name.clone(), node.info.node);
+        self.places.put(node.info.node, node.info.parent, may_be_parent(&node));
         self.by_id.insert(node.info.node, node);
     }
 
     /// Removes a node that has left; returns its name.
     pub(super) fn remove(&mut self, id: NodeId) -> Option<String> {
+        self.places.remove(id);
+        self.forget(id)
+    }
+
+    /// Forgets a node's description, but not its place.
+    fn forget(&mut self, id: NodeId) -> Option<String> {
         let node = self.by_id.remove(&id)?;
         self.slots -= node.slots();
         let machine = node.machine();
@@ -98,6 +110,11 @@ impl Nodes {
         }
         if self.names.get(&node.info.name) == Some(&id) {
             self.names.remove(&node.info.name);
+            if let Some((base, number)) = numbered(&node.info.name)
+                && let Some(first) = self.numbers.get_mut(base)
+            {
+                *first = number.min(*first);
+            }
         }
         Some(node.info.name)
     }
@@ -141,7 +158,9 @@ impl Nodes {
 
     /// Records that the link to a node is cut. Returns false if that is already known, or the node is unknown.
     pub(super) fn set_away(&mut self, node: NodeId) -> bool {
-        self.by_id.get_mut(&node).is_some_and(|node| !std::mem::replace(&mut node.is_away, true))
+        let Some(known) = self.by_id.get_mut(&node) else { return false };
+        self.places.open(node, false);
+        !std::mem::replace(&mut known.is_away, true)
     }
 
     pub(super) fn is_away(&self, node: NodeId) -> bool {
@@ -158,11 +177,21 @@ impl Nodes {
     }
 
     /// Returns the name that a node requests, with a number appended if another node has it.
-    pub(super) fn free_name(&self, wanted: &NodeInfo) -> String {
+    pub(super) fn free_name(&mut self, wanted: &NodeInfo) -> String {
         let is_free = |name: &String| self.names.get(name).is_none_or(|node| *node == wanted.node);
-        let numbered = (2..).map(|number| format!("{}-{number}", wanted.name));
-        let mut names = std::iter::once(wanted.name.clone()).chain(numbered);
-        names.find(is_free).expect("there are more numbers than nodes")
+        if is_free(&wanted.name) {
+            return wanted.name.clone();
+        }
+        let own = self.by_id.get(&wanted.node).map(|node| &node.info.name);
+        if let Some(own) = own.filter(|own| numbered(own).is_some_and(|(base, _)| base == wanted.name)) {
+            return own.clone();
+        }
+        let first = self.numbers.get(&wanted.name).copied().unwrap_or(2);
+        let named = (first..).map(|number| (number, format!("{}-{number}", wanted.name)));
+        let (number, name) =
+            named.into_iter().find(|(_, name)| is_free(name)).expect("there are more numbers than nodes");
+        self.numbers.insert(wanted.name.clone(), number);
+        name
     }
 
     /// Returns where the programs of a job on these nodes listen for each other; empty: unknown. Loopback, if all nodes of the DVM
@@ -223,32 +252,24 @@ impl Nodes {
     pub(super) fn never_listens(&mut self, node: NodeId) {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.info.may_listen = false;
+            let may = may_be_parent(node);
+            self.places.open(node.info.node, may);
         }
     }
 
     /// Returns the node nearest to the root that can take the joiner as a child, perhaps after it has opened a port. Leaves out the
-    /// `excluded` nodes, and those that were below them by the last report. Cost: looks at every node.
-    pub(super) fn roomiest(&self, arity: usize, joiner: &NodeInfo, excluded: &[NodeId]) -> Option<&Node> {
-        let mut children: HashMap<NodeId, usize> = HashMap::new();
-        for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
-            *children.entry(node.info.parent).or_default() += 1;
-        }
-        let above = |node: &NodeId| self.by_id.get(node).map(|found| found.info.parent);
-        let len = self.by_id.len();
-        let way_up = |node| std::iter::successors(Some(node), above).take(len).take_while(|node| *node != HEAD);
+    /// `excluded` nodes, and those that were below them by the last report. Cost: looks at nodes with room until one fits.
+    pub(super) fn roomiest(&self, joiner: &NodeInfo, excluded: &[NodeId]) -> Option<&Node> {
         let fits = |node: &&Node| {
-            let id = node.info.node;
-            let open = !node.is_away && may_be_parent_of(&node.info, machine_of(joiner));
-            let room = children.get(&id).copied().unwrap_or(0) < arity;
-            id != HEAD && open && room && !way_up(id).any(|node| excluded.contains(&node))
+            may_be_parent_of(&node.info, machine_of(joiner))
+                && !self.places.way_up(node.info.node).any(|node| excluded.contains(&node))
         };
-        self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
+        self.places.roomy().filter_map(|node| self.by_id.get(&node)).find(fits)
     }
 
-    /// Forgets the loads before they are measured again. Returns how many nodes will report.
-    pub(super) fn forget_loads(&mut self) -> u32 {
+    /// Forgets the loads before they are measured again.
+    pub(super) fn forget_loads(&mut self) {
         self.by_id.values_mut().for_each(|node| node.info.load = None);
-        self.by_id.values().filter(|node| !node.is_away).count() as u32
     }
 
     pub(super) fn set_load(&mut self, node: NodeId, load: Option<wire::NodeLoad>) {
@@ -336,6 +357,17 @@ impl Alike {
     }
 }
 
+/// Whether daemons of some machine may join at a node.
+fn may_be_parent(node: &Node) -> bool {
+    !node.is_away && (node.info.may_listen || !node.info.listen.is_empty())
+}
+
+/// Returns the parts of a name with a number.
+fn numbered(name: &str) -> Option<(&str, u32)> {
+    let (base, number) = name.rsplit_once('-')?;
+    Some((base, number.parse().ok()?))
+}
+
 /// Returns the known equal value, or adds this one. Drops values that no node uses any more.
 fn shared<T: ?Sized + Eq + Hash>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
     if let Some(known) = known.get(&new) {
@@ -360,7 +392,7 @@ mod tests {
 
     #[test]
     fn nodes_that_cannot_be_dialled_from_other_machines_are_found() {
-        let mut nodes = Nodes::new(info(0, "head", Some("10.0.0.1")));
+        let mut nodes = Nodes::new(info(0, "head", Some("10.0.0.1")), 32);
         nodes.insert(info(1, "a", Some("10.0.0.2")), false);
         nodes.insert(info(2, "w", Some("")), false);
         // No connection back to these was tried: their parent is on the same machine.
@@ -380,5 +412,21 @@ mod tests {
             nodes.remove(node);
         }
         assert_eq!((nodes.machines.len(), nodes.dial_out(&[0, 5])), (1, none.to_vec()));
+    }
+
+    #[test]
+    fn a_taken_name_gets_the_lowest_free_number() {
+        let mut nodes = Nodes::new(NodeInfo { name: "box".into(), ..info(0, "a", None) }, 32);
+        let join = |nodes: &mut Nodes, node| {
+            let wanted = NodeInfo { name: "box".into(), ..info(node, "a", None) };
+            let name = nodes.free_name(&wanted);
+            nodes.insert(NodeInfo { name: name.clone(), ..wanted }, false);
+            name
+        };
+        assert_eq!([1, 2, 3].map(|node| join(&mut nodes, node)), ["box-2", "box-3", "box-4"]);
+        nodes.remove(2);
+        assert_eq!([5, 6].map(|node| join(&mut nodes, node)), ["box-3", "box-5"]);
+        nodes.remove(0);
+        assert_eq!(join(&mut nodes, 7), "box");
     }
 }

@@ -55,7 +55,7 @@ impl Tally {
                 self.launched += 1;
                 waited(&self.since).iter().for_each(|waited| self.placed.add(*waited));
             }
-            Some(job_event::Body::RankExit(exit)) if !exit.secondary => self.failed_ranks += 1,
+            Some(job_event::Body::RankExit(exit)) if !exit.secondary => self.failed_ranks += u64::from(exit.more) + 1,
             Some(job_event::Body::Ended(info)) => {
                 waited(&self.since).iter().for_each(|lasted| self.lasted.add(*lasted));
                 self.since.remove(job);

@@ -272,6 +272,7 @@ impl Node {
     pub(crate) fn on_link_closed(&mut self, link: LinkId, out: &mut Outputs<Report>) {
         self.relays.forget_link(link);
         self.asked.forget_link(self.me.node, link);
+        self.loads.forget_link(link);
         if self.tree.has_child(link) {
             self.on_nodes_away(link, self.tree.nodes_of(link), out);
             return self.tree.remove_child(link);
@@ -410,7 +411,7 @@ impl Node {
             let lost = relay.step_lost.clone();
             self.pass_up(up::Body::Resume(resume), out);
             if lost.is_some() {
-                self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: lost }), out);
+                self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: lost, others: Vec::new() }), out);
             }
         }
         let links = self.tree.links().chain(self.steps.attached());
@@ -443,12 +444,12 @@ impl Node {
         if relay.is_done(node) {
             return;
         }
-        let exits = sentences::lost_ranks(relay.map.ranks_on(node), node, &why);
+        let exits = sentences::lost_ranks(relay.map.ranges_on(node), node, &why);
         let first = exits.first().cloned();
         relay.step_lost = first.clone();
         relay.done(wire::Done { job, nodes: vec![node], exits, fences: vec![0], usage: Vec::new() });
         if first.is_some() {
-            self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: first }), out);
+            self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: first, others: Vec::new() }), out);
         }
     }
 

@@ -181,7 +181,7 @@ impl Members {
         let here = self.epochs.get(&job)?;
         // A token is a secret of its user.
         here.epoch.members.get(rank as usize).filter(|member| member.uid == join.uid)?;
-        let node_index = here.map.nodes().iter().position(|id| *id == node)?;
+        let node_index = here.map.position(node)?;
         if !here.epoch.export.is_empty() && here.master.is_none() {
             return None;
         }

@@ -4,18 +4,20 @@
 //!
 //! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, disconnect, reconnect and leave.
 //! - [`relay`]: a job in this daemon; [`relays`]: all of them; [`locations`]: where a job's ranks listen;
-//!   [`gathered`]: facts about nodes.
+//!   [`gathered`]: facts about nodes; [`failures`]: failures of ranks, collected.
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
 //!   [`overdue`]: steps that must end their ranks and may hang.
 //! - [`counts`]: what this node counts, for its metrics.
 //! - [`passing`]: messages from below and from above. [`of_steps`]: what a step may send. [`waits`], [`asked`]: requests for what
-//!   ranks wait for.
+//!   ranks wait for; [`loads`]: for the loads of nodes.
 
 mod asked;
 mod counts;
+mod failures;
 mod gathered;
 mod joining;
+mod loads;
 mod locations;
 mod members;
 mod of_steps;
@@ -40,7 +42,9 @@ use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use asked::Asked;
 use counts::Counts;
+use failures::Failures;
 use joining::Standbys;
+use loads::Loads;
 use members::{Members, Settled};
 use overdue::{Due, Overdue};
 use pmi_calls::PmiCalls;
@@ -79,6 +83,8 @@ pub(crate) struct Node {
     pmi_calls: PmiCalls,
     members: Members,
     asked: Asked,
+    loads: Loads,
+    failures: Failures,
     overdue: Overdue,
     counts: Counts,
     /// The last jobs whose steps here were released.
@@ -120,6 +126,8 @@ impl Node {
             pmi_calls: PmiCalls::default(),
             members: Members::default(),
             asked: Asked::default(),
+            loads: Loads::default(),
+            failures: Failures::default(),
             overdue: Overdue::default(),
             counts: Counts::default(),
             over: BTreeSet::new(),
@@ -167,6 +175,8 @@ impl Node {
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.advance_relays(now, out);
         self.settle_asked(now, out);
+        self.settle_loads(now, out);
+        self.settle_failures(now, out);
         self.watch_steps(now, out);
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {
             return;
@@ -187,7 +197,8 @@ impl Node {
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
         let of_steps = self.members.next_deadline().into_iter().chain(self.overdue.next_deadline());
-        stopping.into_iter().chain(of_steps).chain(self.asked.next_deadline()).min()
+        let requests = self.asked.next_deadline().into_iter().chain(self.loads.next_deadline());
+        stopping.into_iter().chain(of_steps).chain(requests).chain(self.failures.next_deadline()).min()
     }
 
     /// Asks steps that must end their ranks whether they still run, and gives up those that do not answer.
@@ -206,7 +217,7 @@ impl Node {
     /// Describes the entries that are still kept for jobs, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let steps = self.steps.jobs().map(|job| format!("step of job {job}"));
-        let asked = self.pmi_calls.leftovers().chain(self.asked.leftovers());
+        let asked = self.pmi_calls.leftovers().chain(self.asked.leftovers()).chain(self.loads.leftovers());
         let of_steps = steps.chain(self.members.leftovers()).chain(self.overdue.leftovers());
         of_steps.chain(self.relays.leftovers()).chain(asked).collect()
     }
@@ -330,16 +341,16 @@ impl Node {
     /// Sends to every daemon and step that takes part in the job.
     fn to_job(&self, job: JobId, body: down::Body, out: &mut Outputs<Report>) {
         let Some(relay) = self.relays.get(job) else { return };
-        let links = self.tree.links_to(relay.map.nodes()).into_iter().chain(self.steps.link(job));
+        let links = self.tree.links_to(relay.here()).into_iter().chain(self.steps.link(job));
         self.to_links(links, &Down { body: Some(body) }, out);
     }
 
     /// Sends to the job's steps on these nodes, or to all of them if there are none. A step of this node gets it when it attaches.
     fn send_to_steps(&mut self, job: JobId, nodes: &[NodeId], body: down::Body, out: &mut Outputs<Report>) {
         let Some(relay) = self.relays.get(job) else { return };
-        let nodes = if nodes.is_empty() { relay.map.nodes() } else { nodes };
-        let is_here = nodes.contains(&self.me.node);
-        let links = self.tree.links_to(nodes);
+        let all = nodes.is_empty();
+        let is_here = if all { relay.map.has(self.me.node) } else { nodes.contains(&self.me.node) };
+        let links = if all { self.tree.links_to(relay.here()) } else { self.tree.links_to(nodes) };
         let own = if is_here { self.steps.link_for(job, &body) } else { None };
         self.to_links(links.into_iter().chain(own), &Down { body: Some(body) }, out);
     }

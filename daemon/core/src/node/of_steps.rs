@@ -8,14 +8,15 @@ use crate::{JobId, NodeId};
 /// Returns whether the step of this job on node `me` may send the message.
 pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
     let own = |nodes: &[NodeId]| nodes == [me];
-    let exits = |exits: &[RankExit]| exits.iter().all(|exit| exit.node == me);
+    // A run of ranks says only where its first rank is.
+    let exits = |exits: &[RankExit]| exits.iter().all(|exit| exit.node == me && exit.more == 0);
     match body {
         up::Body::FenceUp(fence) => fence.job == job && own(&fence.nodes),
         up::Body::Located(located) => located.job == job && own(&located.nodes),
         up::Body::Locate(locate) => locate.job == job,
         up::Body::Begun(begun) => begun.job == job && own(&begun.nodes),
         up::Body::Done(done) => done.job == job && own(&done.nodes) && exits(&done.exits),
-        up::Body::RankFailed(failed) => failed.job == job && exits(failed.exit.as_slice()),
+        up::Body::RankFailed(failed) => failed.job == job && exits(failed.exit.as_slice()) && exits(&failed.others),
         up::Body::Resume(resume) => resume.job == job && resume.node.is_none_or(|node| node == me),
         up::Body::Fetched(fetched) => (fetched.job, fetched.node) == (job, me),
         up::Body::RanksEnded(ended) => (ended.job, ended.node) == (job, me),
@@ -68,7 +69,7 @@ mod tests {
         assert!(!may_send(3, 7, &fence(7, &[4])) && !may_send(3, 7, &fence(7, &[3, 4])), "other nodes");
         let exit = |node| RankExit { node, ..RankExit::default() };
         for (node, may) in [(3, true), (4, false)] {
-            let failed = RankFailed { job: 7, exit: Some(exit(node)) };
+            let failed = RankFailed { job: 7, exit: Some(exit(node)), others: Vec::new() };
             assert_eq!(may_send(3, 7, &up::Body::RankFailed(failed)), may);
             let done = Done { job: 7, nodes: vec![3], exits: vec![exit(node)], fences: vec![0], usage: Vec::new() };
             assert_eq!(may_send(3, 7, &up::Body::Done(done)), may);

@@ -52,10 +52,7 @@ impl Node {
             | down::Body::Stdin(wire::Stdin { job, node, .. })
             | down::Body::NameResult(wire::NameResult { job, node, .. })
             | down::Body::SpawnResult(wire::SpawnResult { job, node, .. }) => self.to_node(job, node, body, out),
-            down::Body::LoadProbe(wire::LoadProbe { probe }) => {
-                out.push(Effect::MeasureLoad { probe });
-                self.to_links(self.tree.links(), &Down { body: Some(body) }, out);
-            }
+            down::Body::LoadProbe(probe) => self.on_load_probe(now, probe, out),
             down::Body::WaitProbe(probe) => self.on_wait_probe(now, probe, out),
             down::Body::Resync(_) => self.resync(out),
             down::Body::OpenPort(wire::OpenPort { node }) if node == self.me.node => out.push(Effect::OpenPort),
@@ -104,8 +101,8 @@ impl Node {
     /// Passes a launch on, and starts nothing here.
     pub(super) fn relay_launch(&mut self, launch: &wire::Launch, out: &mut Outputs<Report>) {
         let Some(Ok(map)) = launch.map.clone().map(TaskMap::try_from) else { return };
-        let links = self.tree.links_to(map.nodes());
         self.ensure_relay(launch.job, map, launch.owner.as_ref().map(|owner| owner.uid));
+        let links = self.relays.get(launch.job).map(|relay| self.tree.links_to(relay.here())).unwrap_or_default();
         self.to_links(links, &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
     }
 
@@ -129,8 +126,8 @@ impl Node {
     }
 
     pub(super) fn ensure_relay(&mut self, job: JobId, map: TaskMap, owner: Option<u32>) {
-        let (me, tree) = (self.me.node, &self.tree);
-        self.relays.ensure(job, map, owner, self.is_root, |node| node == me || tree.via(node).is_some());
+        let here = std::iter::once(self.me.node).chain(self.tree.nodes());
+        self.relays.ensure(job, map, owner, self.is_root, here);
     }
 
     /// Handles that the head has released a job: its step is released and nothing is kept here for the job.
@@ -140,6 +137,7 @@ impl Node {
         }
         self.to_job(job, down::Body::Release(wire::Release { job }), out);
         let relay = self.relays.remove(job);
+        self.failures.forget(job);
         if relay.as_ref().is_some_and(|relay| relay.map.count_on(self.me.node) > 0) {
             self.over.insert(job);
             if self.over.len() > OVER_MAX {
@@ -195,9 +193,8 @@ impl Node {
             up::Body::Done(done) => {
                 if self.is_root {
                     // The report of a rank's exit may have been lost in a daemon that this message did not pass.
-                    for exit in done.exits.iter().cloned() {
-                        self.pass_up(up::Body::RankFailed(wire::RankFailed { job: done.job, exit: Some(exit) }), out);
-                    }
+                    let failed = wire::RankFailed { job: done.job, exit: None, others: done.exits.clone() };
+                    self.on_rank_failed(now, failed, out);
                 }
                 if let Some(relay) = self.relays.get_mut(done.job) {
                     relay.done(done);
@@ -224,13 +221,13 @@ impl Node {
                     relay.begun(nodes);
                 }
             }
-            up::Body::RankFailed(_)
-            | up::Body::Output(_)
+            up::Body::RankFailed(failed) => self.on_rank_failed(now, failed, out),
+            up::Body::Load(report) => self.on_loads(link, report),
+            up::Body::Output(_)
             | up::Body::StdinAck(_)
             | up::Body::Notice(_)
             | up::Body::GroupJoin(_)
             | up::Body::GroupLeave(_)
-            | up::Body::Load(_)
             | up::Body::NameCall(_)
             | up::Body::Fetched(_)
             | up::Body::RanksEnded(_)
@@ -239,24 +236,28 @@ impl Node {
         }
     }
 
-    /// Handles the result of measuring this node's load.
-    pub(crate) fn on_load(&mut self, probe: u64, mut load: wire::NodeLoad, out: &mut Outputs<Report>) {
-        load.steps = self.steps.len() as u32;
-        self.pass_up(up::Body::Load(wire::LoadReport { probe, node: self.me.node, load: Some(load) }), out);
-    }
-
     fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Outputs<Report>) {
         let job = resume.job;
         if self.is_root && !self.relays.contains(job) {
             // The job is unknown to the head, or the head has released it.
             return out.send(link, down::Body::Release(wire::Release { job }));
         }
-        let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
         self.counts.resumed();
         let owner = self.steps.owner(job);
-        self.ensure_relay(job, map, owner);
-        // The head itself is concerned only by steps.
-        if !self.is_root || resume.node.is_some() {
+        let is_known = self.relays.contains(job);
+        let mut resume = resume;
+        match self.relays.get_mut(job) {
+            Some(relay) => relay.own_by(owner),
+            None => {
+                let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
+                self.ensure_relay(job, map, owner);
+            }
+        }
+        // The daemons above know the job if this one does. The head itself is concerned only by steps.
+        if is_known {
+            resume.map = None;
+        }
+        if resume.node.is_some() || !self.is_root && !is_known {
             self.pass_up(up::Body::Resume(resume), out);
         }
     }
@@ -272,7 +273,10 @@ impl Node {
                     self.to_links(to, &Down { body: Some(body) }, out);
                 }
                 Ripe::Begun(begun) => self.pass_up(up::Body::Begun(begun), out),
-                Ripe::Done(done) => self.pass_up(up::Body::Done(done), out),
+                Ripe::Done(done) => {
+                    self.flush_failures(now, job, out);
+                    self.pass_up(up::Body::Done(done), out);
+                }
                 Ripe::FenceDown(fence) => {
                     self.counts.complete(now.mono, job, fence.epoch);
                     self.to_job(job, down::Body::FenceDown(fence), out);
@@ -291,6 +295,6 @@ impl Node {
         let ranks = first.and_then(|node| Some((node, relay.map.ranks_on(node).next()?)));
         let Some((node, rank)) = ranks else { return };
         let exit = sentences::fence_too_large(rank, node, fence, bytes);
-        self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit) }), out);
+        self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit), others: Vec::new() }), out);
     }
 }

@@ -18,6 +18,7 @@ use super::gathered::Gathered;
 use super::locations::{Locations, Outgoing};
 use crate::between::Loss;
 use crate::contract::LinkId;
+use crate::exits::{Exits, ranks};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
@@ -49,6 +50,8 @@ pub(super) struct Relay {
     begun: Begun,
     /// The nodes that have ended; at the root also the nodes that are lost.
     done: BTreeMap<NodeId, Ended>,
+    /// The ranks on them that have failed.
+    exits: Exits,
     /// At the root: lost nodes without which the job continues.
     lost: BTreeSet<NodeId>,
     /// The number of the last result that the parent knows.
@@ -77,8 +80,6 @@ struct Begun {
 struct Ended {
     /// The number of the last fence that the node entered.
     fence: u64,
-    /// The exits of the ranks that failed.
-    exits: Vec<RankExit>,
     /// What its ranks have used.
     usage: Usage,
 }
@@ -124,6 +125,7 @@ impl Relay {
             locations: Locations::default(),
             begun: Begun::default(),
             done: BTreeMap::new(),
+            exits: Exits::default(),
             lost: BTreeSet::new(),
             sent_last: 0,
             sent_done: 0,
@@ -135,17 +137,26 @@ impl Relay {
         }
     }
 
-    /// Recounts which of the job's nodes are connected at or below this daemon.
-    pub(super) fn set_here(&mut self, is_here: impl Fn(NodeId) -> bool) {
-        self.here = self.map.nodes().iter().copied().filter(|node| is_here(*node)).collect();
+    /// Recounts which of the job's nodes are among those that are connected at or below this daemon.
+    pub(super) fn set_here(&mut self, here: impl Iterator<Item = NodeId>) {
+        self.here = here.filter(|node| self.map.has(*node)).collect();
     }
 
-    /// Records that a node has connected or disconnected.
-    pub(super) fn recount(&mut self, node: NodeId, is_here: bool) {
-        match is_here {
+    /// Records that a node has connected or disconnected. Returns false if it has no ranks of the job.
+    pub(super) fn recount(&mut self, node: NodeId, is_here: impl Fn(NodeId) -> bool) -> bool {
+        if !self.map.has(node) {
+            return false;
+        }
+        match is_here(node) {
             true => self.here.insert(node),
             false => self.here.remove(&node),
         };
+        true
+    }
+
+    /// Returns the job's nodes at or below this daemon that are connected.
+    pub(super) fn here(&self) -> &BTreeSet<NodeId> {
+        &self.here
     }
 
     /// Returns whether no node at or below this daemon takes part in the job any more.
@@ -218,9 +229,22 @@ impl Relay {
     pub(super) fn done(&mut self, done: Done) {
         let fences = done.fences.into_iter().chain(std::iter::repeat(0));
         let usage = done.usage.into_iter().chain(std::iter::repeat(Usage::default()));
+        // The first report of a node counts: one that is lost for the job may return.
+        let is_news = |rank: u32| self.map.node_of(rank).is_some_and(|node| !self.done.contains_key(&node));
+        let all_are_news = !done.nodes.iter().any(|node| self.done.contains_key(node));
+        for exit in &done.exits {
+            let single =
+                |rank| RankExit { rank, more: 0, node: self.map.node_of(rank).unwrap_or(exit.node), ..exit.clone() };
+            let news: Vec<RankExit> = match all_are_news {
+                true => vec![exit.clone()],
+                false => ranks(exit).filter(|rank| is_news(*rank)).map(single).collect(),
+            };
+            for exit in news {
+                self.exits.add(&exit, |rank| self.map.node_of(rank), |_| false);
+            }
+        }
         for ((node, fence), usage) in done.nodes.into_iter().zip(fences).zip(usage) {
-            let exits = done.exits.iter().filter(|exit| exit.node == node).cloned();
-            self.done.entry(node).or_insert_with(|| Ended { fence, exits: exits.collect(), usage });
+            self.done.entry(node).or_insert(Ended { fence, usage });
         }
     }
 
@@ -285,8 +309,12 @@ impl Relay {
         Some(Ripe::Begun(wire::Begun { job: self.job, nodes: self.begun.nodes.iter().copied().collect() }))
     }
 
+    fn needs_no_parent(&self) -> bool {
+        self.is_root || self.here.len() == self.map.nodes().len()
+    }
+
     fn advance_locations(&mut self) -> Option<Ripe> {
-        let needs_no_parent = self.is_root || self.here.len() == self.map.nodes().len();
+        let needs_no_parent = self.needs_no_parent();
         let next =
             self.locations.advance(self.map.nodes(), &self.here, needs_no_parent, |node| self.done.contains_key(&node));
         next.map(|next| match next {
@@ -297,7 +325,7 @@ impl Relay {
     }
 
     fn exits(&self) -> Vec<RankExit> {
-        self.done.values().flat_map(|ended| ended.exits.iter().cloned()).collect()
+        self.exits.runs().cloned().collect()
     }
 
     fn advance_fence(&mut self, room: u64) -> Option<Ripe> {
@@ -384,12 +412,12 @@ mod tests {
         let block = wire::Block { first_node: 0, nodes: nodes.len() as u32, ranks_per_node: 1 };
         let map = wire::TaskMap { nodes: nodes.to_vec(), blocks: vec![block] };
         let mut relay = Relay::new(1, map.try_into().unwrap(), None, true);
-        relay.set_here(|_| true);
+        relay.set_here(nodes.iter().copied());
         relay
     }
 
     fn enter(node: NodeId, epoch: u64) -> FenceUp {
-        FenceUp { job: 1, epoch, nodes: vec![node], batches: Vec::new() }
+        FenceUp { job: 1, epoch, nodes: vec![node], ..Default::default() }
     }
 
     #[test]
@@ -407,14 +435,14 @@ mod tests {
             assert!(relay.fence_up_of_step(1, 7, enter(7, epoch)).is_none());
         }
         assert_eq!(relay.fences.keys().copied().collect::<Vec<_>>(), [5, 6, 7]);
-        relay.fence_down(&FenceDown { job: 1, epoch: 7, batches: Vec::new() });
+        relay.fence_down(&FenceDown { job: 1, epoch: 7, ..Default::default() });
         assert!(relay.fence_up_of_step(1, 7, enter(7, 8)).is_none() && relay.fences.contains_key(&8));
     }
 
     #[test]
     fn a_step_gets_the_result_that_it_missed_once_for_each_link() {
         let mut relay = relay(&[7, 8]);
-        relay.fence_down(&FenceDown { job: 1, epoch: 6, batches: Vec::new() });
+        relay.fence_down(&FenceDown { job: 1, epoch: 6, ..Default::default() });
         let mut answered = |link, epoch| relay.fence_up_of_step(link, 7, enter(7, epoch)).is_some();
         assert!(answered(1, 5) && !answered(1, 6) && !answered(1, 6));
         assert!(answered(2, 6) && !answered(2, 6), "it has attached again");

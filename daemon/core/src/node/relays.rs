@@ -1,7 +1,7 @@
 //! The relays of all jobs that pass through this daemon, and the relays that an input has changed.
 //!
-//! A relay is advanced only after a change, and a change in the tree touches only the jobs of the nodes that moved. So the cost
-//! of an input does not depend on the number of idle jobs.
+//! A relay is advanced only after a change, so the cost of a message does not depend on the number of idle jobs. A change in the tree
+//! searches the map of each job for the nodes that have moved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,7 +22,6 @@ pub(super) struct Relays {
     kept: HashMap<Option<u32>, u64>,
     counted: HashMap<JobId, (Option<u32>, u64)>,
     kept_max: u64,
-    on_node: HashMap<NodeId, BTreeSet<JobId>>,
     /// The jobs for which a link has asked where ranks listen.
     asking: HashMap<LinkId, BTreeSet<JobId>>,
     changed: BTreeSet<JobId>,
@@ -37,29 +36,23 @@ impl Default for Relays {
 impl Relays {
     fn keeping(kept_max: u64) -> Relays {
         let (all, kept, counted) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let (on_node, asking, changed) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        Relays { all, kept, counted, kept_max, on_node, asking, changed }
+        let (asking, changed) = (HashMap::new(), BTreeSet::new());
+        Relays { all, kept, counted, kept_max, asking, changed }
     }
 
-    /// Creates the relay of a job if it does not exist. `owner`: its user, if that is known. `is_here` returns whether a node is connected
-    /// at or below this daemon.
+    /// Creates the relay of a job if it does not exist. `owner`: its user, if that is known. `here`: the nodes at and below this daemon.
     pub(super) fn ensure(
         &mut self,
         job: JobId,
         map: TaskMap,
         owner: Option<u32>,
         is_root: bool,
-        is_here: impl Fn(NodeId) -> bool,
+        here: impl Iterator<Item = NodeId>,
     ) {
         self.changed.insert(job);
-        let relay = self.all.entry(job).or_insert_with(|| {
-            for node in map.nodes() {
-                self.on_node.entry(*node).or_default().insert(job);
-            }
-            Relay::new(job, map, owner, is_root)
-        });
+        let relay = self.all.entry(job).or_insert_with(|| Relay::new(job, map, owner, is_root));
         relay.own_by(owner);
-        relay.set_here(is_here);
+        relay.set_here(here);
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<&Relay> {
@@ -92,10 +85,9 @@ impl Relays {
 
     /// Records that the connections of these nodes have changed.
     pub(super) fn recount(&mut self, nodes: &[NodeId], is_here: impl Fn(NodeId) -> bool) {
-        for node in nodes {
-            for job in self.on_node.get(node).into_iter().flatten() {
-                if let Some(relay) = self.all.get_mut(job) {
-                    relay.recount(*node, is_here(*node));
+        for (job, relay) in &mut self.all {
+            for node in nodes {
+                if relay.recount(*node, &is_here) {
                     self.changed.insert(*job);
                 }
             }
@@ -165,14 +157,6 @@ impl Relays {
         self.count(job, None);
         let relay = self.all.remove(&job)?;
         self.changed.remove(&job);
-        for node in relay.map.nodes() {
-            if let Some(jobs) = self.on_node.get_mut(node) {
-                jobs.remove(&job);
-                if jobs.is_empty() {
-                    self.on_node.remove(node);
-                }
-            }
-        }
         for link in relay.locations.links() {
             self.has_answered(link, job);
         }
@@ -193,10 +177,9 @@ impl Relays {
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let relays = self.all.iter().map(|(job, relay)| format!("relay of job {job}: {relay:?}"));
-        let nodes = self.on_node.keys().map(|node| format!("relays on node {node}"));
         let asking = self.asking.iter().map(|(link, jobs)| format!("link {link} asking about jobs {jobs:?}"));
         let kept = self.kept.iter().map(|(owner, bytes)| format!("{bytes} bytes of results of user {owner:?}"));
-        relays.chain(nodes).chain(asking).chain(kept)
+        relays.chain(asking).chain(kept)
     }
 }
 
@@ -212,7 +195,7 @@ mod tests {
         for (job, owner) in owners {
             let mut builder = TaskMapBuilder::default();
             builder.push(0, 1);
-            relays.ensure(*job, builder.build().unwrap(), *owner, true, |_| true);
+            relays.ensure(*job, builder.build().unwrap(), *owner, true, [0].into_iter());
         }
         relays
     }

@@ -137,6 +137,11 @@ impl Tree {
         self.via.get(&node).copied()
     }
 
+    /// Returns the ids of all nodes below.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.via.keys().copied()
+    }
+
     /// Returns the children by their links.
     pub(super) fn children(&self) -> Vec<Attached> {
         let children = self.children.iter();
@@ -149,7 +154,14 @@ impl Tree {
     }
 
     /// Returns the links of the children through which these nodes are reached.
-    pub(super) fn links_to(&self, nodes: &[NodeId]) -> BTreeSet<LinkId> {
-        nodes.iter().filter_map(|node| self.via(*node)).collect()
+    pub(super) fn links_to<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTreeSet<LinkId> {
+        let mut links = BTreeSet::new();
+        for link in nodes.into_iter().filter_map(|node| self.via(*node)) {
+            links.insert(link);
+            if links.len() == self.children.len() {
+                break; // a job on all nodes
+            }
+        }
+        links
     }
 }

@@ -29,7 +29,7 @@ impl Node {
             true => self.tree.links().collect(),
             false => {
                 let relays = probe.jobs.iter().filter_map(|job| self.relays.get(*job));
-                relays.flat_map(|relay| self.tree.links_to(relay.map.nodes())).collect()
+                relays.flat_map(|relay| self.tree.links_to(relay.here())).collect()
             }
         };
         pending.extend(children.into_iter().map(|link| (link, Behind::Child(self.tree.nodes_of(link)))));

@@ -76,7 +76,7 @@ fn binding_of(node: NodeId, map: &TaskMap, launch: &LaunchBody) -> Result<wire::
     if launch.binding_runs.is_empty() {
         return Ok(wire::NodeBinding::default());
     }
-    let index = map.nodes().iter().position(|id| *id == node).ok_or("invalid launch: it is not for this node")?;
+    let index = map.position(node).ok_or("invalid launch: it is not for this node")?;
     let mut behind = 0;
     let run = launch.binding_runs.iter().find(|run| {
         behind += u64::from(run.nodes);

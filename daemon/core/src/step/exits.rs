@@ -308,14 +308,15 @@ impl Step {
             stderr_tail: if told { Bytes::new() } else { rank.verdict.last_stderr() },
             fatal: fatal && !told,
             code: u32::try_from(code).unwrap_or(1),
-            job: 0,
-            ago_us: 0,
+            ..wire::RankExit::default()
         })
     }
 
+    /// Reports a failure at once. What follows from the order to kill is reported when all ranks here have ended.
     fn send_report(&self, local: Local, out: &mut Vec<Effect>) {
-        if let Some(exit) = self.ranks[local].verdict.report.clone() {
-            self.send(up::Body::RankFailed(wire::RankFailed { job: self.job, exit: Some(exit) }), out);
+        if let Some(exit) = self.ranks[local].verdict.report.clone().filter(|exit| !exit.secondary) {
+            let failed = wire::RankFailed { job: self.job, exit: Some(exit), others: Vec::new() };
+            self.send(up::Body::RankFailed(failed), out);
         }
     }
 
@@ -363,8 +364,7 @@ impl Step {
             stderr_tail: rank.verdict.last_stderr(),
             fatal: true,
             code: before.map_or(1, |report| report.code.max(1)),
-            job: 0,
-            ago_us: 0,
+            ..wire::RankExit::default()
         });
         self.send_report(local, out);
     }

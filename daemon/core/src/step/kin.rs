@@ -118,7 +118,7 @@ impl Step {
         }
         self.compared = Compared::Sent;
         let shown = self.ranks.iter().find_map(|rank| Some((rank.member.as_ref()?.shown.kin?, rank.rank)));
-        let here = self.map.nodes().iter().position(|node| *node == self.node);
+        let here = self.map.position(self.node);
         if let (Some((kin, rank)), Some(here)) = (shown, here) {
             // A few bytes; a store that has no room for them has failed already.
             let _ = self.kvs.put(key(here).into(), format!("{} {rank}", kin.word()).into_bytes().into());

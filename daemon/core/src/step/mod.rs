@@ -315,7 +315,7 @@ impl Step {
         let kvs = Kvs::preset(&launch.preput, map.nodes().len());
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
         let ranks = start::local_ranks(node, &map, &launch, parts, tuning)?;
-        let at = map.nodes().iter().position(|id| *id == node);
+        let at = map.position(node);
         let address = at.and_then(|at| launch.node_addresses.get(at)).cloned().unwrap_or_default();
         let meeting = Meeting::new(&launch, interface_of(inventory, &address).to_owned())?;
         Ok(Step {

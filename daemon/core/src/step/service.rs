@@ -45,7 +45,7 @@ impl Step {
     }
 
     fn info(&self, local: Local) -> wire::PmiInfo {
-        let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
+        let node_index = self.map.position(self.node).unwrap_or(0);
         wire::PmiInfo {
             size: self.map.size(),
             rank: self.ranks[local].rank,

@@ -132,7 +132,7 @@ impl Step {
 
     fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
         let here = self.ranks.len();
-        let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
+        let node_index = self.map.position(self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();
         let listen = self.listens_at();
         let mut failed = Vec::new();

@@ -347,7 +347,7 @@ fn the_processes_of_a_lost_node_fail_collectives_and_fetches_of_a_job_that_conti
         world.after(Duration::ZERO, Event::Fault(Fault::Lose(lost_node)));
         world.run();
         let info = world.assert_ended(job, JobState::Done, 0);
-        assert_eq!(info.exits.len(), 4, "{:?}", info.exits);
+        assert_eq!(rsd_proto::exits::count(&info.exits), 4, "{:?}", info.exits);
         world.assert_done(untouched);
         world.assert_at_rest();
     }

@@ -30,7 +30,7 @@ fn submit(world: &mut World, sleep: Duration) -> JobId {
 fn assert_survived(world: &mut World, job: JobId, machine: usize) -> JobInfo {
     let info = world.assert_ended(job, JobState::Done, 0);
     let node = world.node(machine);
-    let lost: BTreeSet<u32> = info.exits.iter().map(|exit| exit.rank).collect();
+    let lost: BTreeSet<u32> = info.exits.iter().flat_map(rsd_proto::exits::ranks).collect();
     assert_eq!(lost.len(), 3, "{:?}", info.exits);
     assert!(info.exits.iter().all(|exit| exit.node == node && !exit.fatal && exit.code == 242), "{:?}", info.exits);
     assert_eq!(info.cause, None);

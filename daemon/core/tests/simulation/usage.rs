@@ -70,7 +70,7 @@ fn what_a_lost_node_has_used_is_unknown() {
         world.after(Duration::ZERO, Event::Fault(Fault::Lose(machine)));
         world.run();
         let info = world.assert_ended(job, JobState::Done, 0);
-        let lost: BTreeSet<u32> = info.exits.iter().map(|exit| exit.rank).collect();
+        let lost: BTreeSet<u32> = info.exits.iter().flat_map(rsd_proto::exits::ranks).collect();
         assert_counted(&info, (0..27).filter(|rank| !lost.contains(rank)));
         assert_eq!(info.usage.unwrap().unknown, [world.node(machine)]);
     }

@@ -145,7 +145,7 @@ pub(crate) struct Machine {
     standbys: Vec<wire::Ancestor>,
     epoch: wire::HeadEpoch,
     memory: Memory,
-    kept: Vec<wire::Kept>,
+    pub(crate) kept: Vec<wire::Kept>,
     pub(crate) launches: BTreeMap<JobId, Bytes>,
 }
 

@@ -9,6 +9,7 @@ mod launch;
 mod mpi;
 mod nodes;
 mod phases;
+mod scale;
 mod submit;
 mod turns;
 
@@ -27,8 +28,9 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
+        Some("scale") => scale::bench(),
         Some("submit") => submit::bench(),
-        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch, mpi or submit"),
+        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch, mpi, scale or submit"),
     }
 }
 

@@ -147,7 +147,7 @@ impl Job {
             let ago_us = i128::from(now.unix_ms.saturating_sub(event.at_ms)) * 1000;
             match &event.body {
                 Some(job_event::Body::RankExit(exit)) => {
-                    self.ends.take(now.mono.as_micros() as i128 - ago_us, exit, self.map.nodes(), |_| false);
+                    self.ends.take(now.mono.as_micros() as i128 - ago_us, exit, &self.map, |_| false);
                 }
                 Some(job_event::Body::Notice(text)) => drop(self.told.insert(text.clone())),
                 Some(job_event::Body::Killing(_)) => self.told_killing = true,

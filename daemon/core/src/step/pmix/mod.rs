@@ -478,7 +478,7 @@ impl Step {
 
     /// Returns the description of this job for its own processes on this node.
     fn description(&self) -> Description {
-        let node = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0) as u32;
+        let node = self.map.position(self.node).unwrap_or(0) as u32;
         let spec = self.launch_spec();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let apps = spec.apps.iter().map(|app| {

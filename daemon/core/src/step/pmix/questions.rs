@@ -134,7 +134,7 @@ impl Step {
                 }
                 Some(Phase::Starting | Phase::Running) | None => state::RUNNING,
             };
-            let node = self.map.node_of(number).and_then(|id| self.map.nodes().iter().position(|node| *node == id));
+            let node = self.map.node_of(number).and_then(|id| self.map.position(id));
             Value::ProcInfo(Box::new(ProcInfo {
                 proc: Proc::new(&self.launch.namespace, number),
                 hostname: node.and_then(|node| self.launch.node_names.get(node)).and_then(|name| text(name)),

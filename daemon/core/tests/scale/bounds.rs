@@ -1,0 +1,78 @@
+//! What must hold of the costs. Times depend on the machine and are not checked.
+
+use crate::dvm::RANKS;
+use crate::meter::Cost;
+use crate::phases::PHASES;
+
+/// The most memory of the head for each node: its description and marks, and its part of the job. What its ranks have put comes in addition.
+const HEAD_BYTES_PER_NODE: u64 = 10_000;
+/// What one rank puts before the fence of the table: 100 bytes, a key, and what surrounds them.
+const PUT_BYTES: u64 = 190;
+/// The part of the puts that a daemon below the head may have: it has 32 siblings. The launch and the tree come in addition.
+const ARITY: u64 = 32;
+const INNER_BYTES: u64 = 16 << 20;
+/// The most memory of a daemon without children: the launch as it passes, the map of the job, and what a fence takes to all nodes.
+const LEAF_BYTES: u64 = 10 << 20;
+
+/// Returns what does not hold.
+pub(crate) fn exceeded(sizes: &[usize], runs: &[Vec<Cost>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (nodes, costs) in sizes.iter().zip(runs) {
+        for (phase, cost) in PHASES.iter().zip(costs) {
+            let mut check = |what: &str, is: u64, most: u64| {
+                if is > most {
+                    wrong.push(format!("{phase} with {nodes} nodes: {what}: {is}, at most {most} expected"));
+                }
+            };
+            check_phase(phase, *nodes as u64, cost, &mut check);
+        }
+    }
+    wrong
+}
+
+fn check_phase(phase: &str, nodes: u64, cost: &Cost, check: &mut impl FnMut(&str, u64, u64)) {
+    let edges = nodes - 1;
+    // The distance of the farthest node, in a tree of which each node has 32 children.
+    let mut depth = 0;
+    let mut reached = 1;
+    while reached < nodes {
+        depth += 1;
+        reached += ARITY.pow(depth);
+    }
+    let (down, up) = (u64::from(depth), u64::from(depth));
+    let puts = if nodes > 100 { 0 } else { nodes * u64::from(RANKS) * PUT_BYTES };
+    let Cost { rounds, messages, largest, at_head, memory, .. } = cost;
+    let rounds = u64::from(*rounds);
+    match phase {
+        // A hello to the head, its redirection, a hello to the parent, its welcome with the list of ancestors; and a report to the head.
+        "formation" => check("messages", *messages, edges * (5 + up)),
+        // With the addresses of its ranks.
+        "launch" | "exit" | "fence, 0 bytes" | "loads of all nodes" => {
+            check("messages", *messages, 2 * edges);
+            check("rounds", rounds, down + up);
+            check("messages of the head", *at_head, 2 * ARITY);
+        }
+        "fence, 100 bytes a rank" => {
+            check("messages", *messages, 2 * edges);
+            check("messages of the head", *at_head, 2 * ARITY);
+            check("largest message", *largest, puts + nodes * 10);
+        }
+        "restart of the head" => {
+            check("largest message", *largest, (puts + nodes * 10).max(nodes * 200));
+            check("messages", *messages, edges * (8 + 2 * up));
+        }
+        "cancel" | "loss of a node" => {
+            // The order, one report of all ends, and the release.
+            check("messages", *messages, 3 * edges + 2 * up);
+            check("rounds", rounds, 3 * down + 1);
+            check("bytes", cost.bytes, 500 * nodes);
+            check("bytes written", cost.written, 100 * nodes + 20_000);
+        }
+        "loss, the job continues" => check("messages", *messages, edges + up),
+        other => unreachable!("no bounds for {other}"),
+    }
+    let of_puts = if matches!(phase, "formation" | "launch" | "fence, 0 bytes") { 0 } else { 4 * puts };
+    check("memory of the head", memory[0], nodes * HEAD_BYTES_PER_NODE + of_puts + INNER_BYTES);
+    check("memory of an inner node", memory[1], of_puts + INNER_BYTES);
+    check("memory of a leaf", memory[2], of_puts + LEAF_BYTES);
+}

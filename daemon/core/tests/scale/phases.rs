@@ -1,0 +1,104 @@
+//! What a DVM does, phase by phase.
+
+use std::time::Duration;
+
+use rsd_core::JobId;
+use rsd_core::rsd::{Answer, Call};
+use rsd_proto::v1::{App, JobSpec, JobState, OnNodeLoss};
+
+use crate::dvm::{Dvm, RANKS};
+use crate::meter::Cost;
+
+/// The phases, in the order of a run.
+pub(crate) const PHASES: [&str; 10] = [
+    "formation",
+    "launch",
+    "fence, 0 bytes",
+    "fence, 100 bytes a rank",
+    "loads of all nodes",
+    "restart of the head",
+    "exit",
+    "cancel",
+    "loss of a node",
+    "loss, the job continues",
+];
+
+/// The costs of all phases with so many nodes.
+pub(crate) fn run(nodes: usize) -> Vec<Cost> {
+    let mut dvm = Dvm::new();
+    let mut costs = Vec::new();
+    let mut phase = |dvm: &mut Dvm, act: &mut dyn FnMut(&mut Dvm)| {
+        let began = std::time::Instant::now();
+        dvm.begin();
+        act(dvm);
+        let cost = dvm.end();
+        eprintln!("{nodes} nodes: {} took {:?}", PHASES[costs.len()], began.elapsed());
+        costs.push(cost);
+    };
+    phase(&mut dvm, &mut |dvm| {
+        while dvm.len() < nodes {
+            dvm.join();
+        }
+    });
+    let mut job = 0;
+    phase(&mut dvm, &mut |dvm| job = launch(dvm, nodes, OnNodeLoss::End));
+    // The result goes to every node: with 1,000 nodes, all have 17 GB together.
+    let bytes_of_second = if nodes > 100 { 0 } else { 100 };
+    for (fence, bytes) in [(1, 0), (2, bytes_of_second)] {
+        phase(&mut dvm, &mut |dvm| {
+            dvm.steps(job, |leaf| leaf.fence(bytes));
+            assert!(
+                dvm.leaves.values().all(|leaf| leaf.fences_passed() == fence),
+                "every step has passed fence {fence}"
+            );
+        });
+    }
+    phase(&mut dvm, &mut |dvm| {
+        let req = dvm.call(Call::ListNodes { load: true });
+        let Some(Answer::Nodes(known)) = dvm.answers.remove(&req) else { panic!("the loads are not known") };
+        assert!(known.len() == nodes && known.iter().all(|node| node.load.is_some()));
+    });
+    phase(&mut dvm, &mut Dvm::restart_head);
+    phase(&mut dvm, &mut |dvm| {
+        dvm.steps(job, crate::leaf::Leaf::exit);
+        assert_eq!(state(dvm, job), JobState::Done);
+    });
+    let cancelled = launch(&mut dvm, nodes, OnNodeLoss::End);
+    phase(&mut dvm, &mut |dvm| {
+        dvm.call(Call::Cancel { job: cancelled, grace_ms: None });
+        assert_eq!(state(dvm, cancelled), JobState::Cancelled);
+    });
+    let job = launch(&mut dvm, nodes, OnNodeLoss::End);
+    phase(&mut dvm, &mut |dvm| {
+        lose_last(dvm, 2);
+        assert_eq!(state(dvm, job), JobState::Failed);
+    });
+    let job = launch(&mut dvm, nodes - 1, OnNodeLoss::Continue);
+    phase(&mut dvm, &mut |dvm| {
+        lose_last(dvm, 3);
+        assert_eq!(state(dvm, job), JobState::Running);
+    });
+    costs
+}
+
+fn launch(dvm: &mut Dvm, nodes: usize, loss: OnNodeLoss) -> JobId {
+    let apps = vec![App { argv: vec!["a.out".into()], n: Some(nodes as u32 * RANKS), ..App::default() }];
+    let spec = Box::new(JobSpec { apps, on_node_loss: loss.into(), ..JobSpec::default() });
+    let req = dvm.call(Call::Submit { spec, random: vec![7; 44].into(), user: String::new() });
+    let Some(Answer::Submitted(job)) = dvm.answers.remove(&req) else { panic!("the job was refused") };
+    assert_eq!(state(dvm, job), JobState::Running);
+    assert_eq!(dvm.leaves.keys().filter(|(_, of)| *of == job).count(), nodes);
+    job
+}
+
+/// Loses a leaf of the tree, the last but so many, and waits for its grace.
+fn lose_last(dvm: &mut Dvm, but: usize) {
+    dvm.lose(dvm.len() - but);
+    dvm.wait(Duration::from_secs(61));
+}
+
+fn state(dvm: &mut Dvm, job: JobId) -> JobState {
+    let req = dvm.call(Call::GetJob(job));
+    let Some(Answer::Job(info)) = dvm.answers.remove(&req) else { panic!("job {job} is unknown") };
+    info.state()
+}
