@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rsd_proto::transport::exit;
 use rsd_tests::{Call, Dvm, Options, built, eventually};
 use serde_json::Value;
 
@@ -128,7 +129,7 @@ fn a_user_on_another_machine_names_the_head_and_where_the_next_one_will_be() {
     job.until_stdout(|out| out.contains("up").then_some(()));
     let pid = Pid::from_raw(dvm.pid(0));
     kill(pid, Signal::SIGKILL).expect("the head runs");
-    let said = rsctl(&["--dvm", &list, "ps"]).fails(241);
+    let said = rsctl(&["--dvm", &list, "ps"]).fails(exit::UNREACHABLE.into());
     assert_eq!(said.matches("cannot reach the daemon at").count(), 2, "{said}");
     promote(&dvm, "").ok();
     dvm.file("gate", "");
