@@ -6,9 +6,13 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
+mod exhausted;
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+
+pub use exhausted::{tolerate, zeroed};
 
 use crate::datatype::Layout;
 

@@ -165,7 +165,15 @@ pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
         lock => Some(lock.context("open the daemon's lock")?),
     };
     let StopOptions { force, keep_jobs, .. } = options;
-    ask(&daemon, async |channel| dvm_client(channel).shutdown(ShutdownRequest { force, keep_jobs }).await)?;
+    let request = ShutdownRequest { force, keep_jobs };
+    let reply = ask(&daemon, async |channel| dvm_client(channel).shutdown(request).await)?;
+    if let [first, rest @ ..] = &reply.unreached[..] {
+        let (more, they, their) = match rest.len() {
+            0 => (String::new(), "it does", "its machine"),
+            more => (format!(" and {more} more"), "they do", "their machines"),
+        };
+        eprintln!("rsd: cannot reach {first}{more}: {they} not know of the stop; run `rsd stop` on {their}");
+    }
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
     while lock.as_ref().is_some_and(|lock| lock.try_lock_shared().is_err()) {
         if std::time::Instant::now() > deadline {

@@ -242,7 +242,12 @@ impl Running {
 
     /// Waits until it exits, with any status. Returns false if it does not exit in time.
     pub fn gone(&self) -> bool {
-        self.status.wait(Duration::from_secs(20), |status| *status).is_some()
+        self.gone_within(Duration::from_secs(20))
+    }
+
+    /// Waits so long until it exits, with any status. Returns false if it does not exit in time.
+    pub fn gone_within(&self, time: Duration) -> bool {
+        self.status.wait(time, |status| *status).is_some()
     }
 
     fn kill(&self) {

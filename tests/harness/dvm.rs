@@ -261,7 +261,7 @@ impl Dvm {
     }
 
     /// Stops all daemons; returns the failures.
-    fn stop(&mut self) -> Vec<String> {
+    pub fn stop(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
         let namespaces = self.namespaces();
         if self.nodes.iter().any(|node| node.daemon.is_some()) {
@@ -270,9 +270,12 @@ impl Dvm {
                 complaints.push("`rsd stop --force` does not exit".to_owned());
             }
         }
+        let mut said = Vec::new();
         for node in &mut self.nodes {
             let Some(daemon) = node.daemon.take() else { continue };
-            if !daemon.gone() {
+            if daemon.gone() {
+                said.push(format!("{} has ended:\n{}", node.name, daemon.end()));
+            } else {
                 complaints.push(format!("{} did not stop:\n{}", node.name, daemon.stderr()));
             }
         }
@@ -281,7 +284,11 @@ impl Dvm {
         let left = within(Duration::from_secs(10), || processes::mentioning(&marker));
         complaints.extend(left.into_iter().map(|(pid, line)| format!("process {pid} is left: {line}")));
         leftovers::kill_all(&marker);
-        complaints.extend(leftovers::sockets(&self.dir).into_iter().map(|path| format!("socket {path} is left")));
+        let sockets = leftovers::sockets(&self.dir);
+        if !sockets.is_empty() {
+            complaints.push(said.join("\n"));
+        }
+        complaints.extend(sockets.into_iter().map(|path| format!("socket {path} is left")));
         complaints.extend(leftovers::segments(&namespaces).into_iter().map(|name| format!("/dev/shm/{name} is left")));
         complaints
     }

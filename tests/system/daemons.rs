@@ -80,6 +80,36 @@ fn a_daemon_with_jobs_is_stopped_only_by_force() {
     assert_ne!(job.end().status.code(), Some(0));
 }
 
+/// The others look for the head at this moment.
+#[test]
+fn a_head_that_has_just_been_restarted_stops_every_daemon() {
+    let mut dvm = Dvm::start(3);
+    for node in 0..3 {
+        dvm.kill(0);
+        dvm.restart(0);
+        if node == 2 {
+            break;
+        }
+        dvm.ctl(&format!("run -n 1 --host node{node} true")).ok();
+    }
+    let said = dvm.call(built::rsd()).args(["stop", "--dvm", "node0"]).end();
+    assert_eq!((said.status.code(), said.err()), (Some(0), String::new()), "{said}");
+    assert_eq!(dvm.stop(), Vec::<String>::new(), "they have stopped");
+}
+
+#[test]
+fn a_stop_names_the_daemons_that_it_did_not_reach() {
+    let mut dvm = Dvm::start(3);
+    dvm.kill(1);
+    let said = dvm.call(built::rsd()).args(["stop", "--dvm", "node0"]).end();
+    assert_eq!(said.status.code(), Some(0), "{said}");
+    assert_eq!(
+        said.err(),
+        "rsd: cannot reach node1: it does not know of the stop; run `rsd stop` on its machine\n",
+        "{said}"
+    );
+}
+
 #[test]
 fn a_run_without_a_daemon_starts_a_private_one() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });

@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "p2p",
     "requests",
     "datatypes",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 18] = [
     "errors",
     "faults",
     "topologies",
+    "windows",
     "collectives",
     "threads",
     "startup",
@@ -199,6 +200,23 @@ fn waiting_for_a_process_that_has_finalized_is_an_error() {
 }
 
 #[test]
+fn waiting_for_a_process_that_has_finalized_in_silence_is_an_error() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 3, args: Vec::new() });
+        for mode in ["stay", "exit"] {
+            let line = ["run", "-n", "3", "--map-by", "node", &ours("silent"), mode];
+            assert_eq!(dvm.rsctl(line).ok(), "silent ok on 3\n", "{nodes} nodes, {mode}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_a_call_cannot_get_is_an_error() {
+    let dvm = Dvm::start(1);
+    assert_eq!(dvm.rsctl(["run", "-n", "2", &ours("exhausted")]).ok(), "exhausted ok on 2\n");
+}
+
+#[test]
 fn a_rank_that_waits_costs_no_cpu() {
     let dvm = Dvm::start(2);
     for n in ["2", "4"] {
@@ -216,7 +234,9 @@ fn programs_pass_under_the_sanitizers_of_the_compiler() {
     const FLAGS: [&str; 4] =
         ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     let dvm = Dvm::start(1);
-    for name in ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives"] {
+    for name in
+        ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives", "windows"]
+    {
         let program = Mpi::Ours.program_with(&format!("mpi/{name}.c"), &FLAGS);
         let line = ["run", "-n", "3", "-x", "ASAN_OPTIONS=detect_leaks=0", &program, "few"];
         assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on 3\n"));
@@ -271,6 +291,11 @@ fn mpi4py_passes_its_own_tests_of_collectives() {
 fn mpi4py_passes_its_own_tests_of_intercommunicators() {
     // Its test_comm_inter also needs MPI_Intercomm_create_from_groups, which is not implemented yet.
     mpi4py_passes("test_cco_(buf|vec|obj)_inter");
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_windows() {
+    mpi4py_passes("test_(rma|rma_nb|win)");
 }
 
 #[test]

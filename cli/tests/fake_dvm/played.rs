@@ -313,7 +313,7 @@ impl Dvm for Fake {
     }
 
     async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownReply>, Status> {
-        Ok(Response::new(ShutdownReply {}))
+        Ok(Response::new(ShutdownReply::default()))
     }
 }
 

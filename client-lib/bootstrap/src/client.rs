@@ -280,13 +280,17 @@ impl Pmi {
         done("barrier_in", rc)
     }
 
-    /// Requests the end of the whole job with this exit code, and returns: there is no answer, and the process manager
-    /// kills this process too.
+    /// Requests the end of the whole job with this exit code. There is no answer: the process manager kills this process too. Returns
+    /// when it has not done so for a while. If a rank exits at once, Hydra's mpiexec may write to its proxy that has ended with it, and
+    /// die of that.
     pub fn abort(mut self, exit_code: i32, message: &str) -> Result<(), BootstrapError> {
         // Older process managers split a line at its spaces, including the exit code.
         let message = message.chars().map(|char| if char.is_ascii_graphic() { char } else { '_' });
         let message = message.take(ABORT_MESSAGE_MAX).collect::<String>().into_bytes();
-        self.send("abort", &Request::Abort { exit_code, message })
+        self.send("abort", &Request::Abort { exit_code, message })?;
+        // The end of the connection, or nothing.
+        let _ = self.answer("abort", Some(END_AFTER_ABORT));
+        Ok(())
     }
 
     /// Leaves the job properly.
@@ -393,6 +397,8 @@ pub(super) fn broken(command: &'static str, source: io::Error) -> BootstrapError
     }
 }
 
+/// How long a process manager has to kill the processes of a job that it aborts.
+const END_AFTER_ABORT: Duration = Duration::from_millis(200);
 /// Process managers read an abort with buffers of 1,024 bytes.
 const ABORT_MESSAGE_MAX: usize = 900;
 

@@ -10,9 +10,10 @@ use std::ffi::{c_int, c_void};
 
 use super::args::{check_place, put};
 use crate::abi::constants::{
-    MPI_APPNUM, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_KEYVAL_INVALID, MPI_SUCCESS, MPI_UNIVERSE_SIZE,
+    MPI_APPNUM, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_KEYVAL_INVALID, MPI_SUCCESS, MPI_UNIVERSE_SIZE, MPI_WIN_BASE,
+    MPI_WIN_CREATE_FLAVOR, MPI_WIN_DISP_UNIT, MPI_WIN_MODEL, MPI_WIN_SIZE,
 };
-use crate::abi::{CommHandle, DatatypeHandle};
+use crate::abi::{CommHandle, DatatypeHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::attr::{Attributes, Bearer, Function, Key, Keyvals};
 use crate::runtime::{Runtime, State, manager};
@@ -24,6 +25,8 @@ pub enum Object {
     Comm(CommHandle),
     /// A datatype.
     Type(DatatypeHandle),
+    /// A window.
+    Win(WinHandle),
 }
 
 impl Object {
@@ -31,6 +34,7 @@ impl Object {
         match self {
             Self::Comm(_) => Bearer::Comm,
             Self::Type(_) => Bearer::Type,
+            Self::Win(_) => Bearer::Win,
         }
     }
 
@@ -39,6 +43,7 @@ impl Object {
         match self {
             Self::Comm(comm) => comm.0,
             Self::Type(datatype) => datatype.0,
+            Self::Win(win) => win.0,
         }
     }
 
@@ -47,6 +52,7 @@ impl Object {
         match self {
             Self::Comm(comm) => Ok(Some(&state.comms.get(comm)?.attributes)),
             Self::Type(datatype) => Ok(state.types.attached(datatype)?.map(|attached| &attached.attributes)),
+            Self::Win(win) => Ok(Some(&state.windows.get(win)?.attributes)),
         }
     }
 
@@ -54,6 +60,7 @@ impl Object {
         let attributes = match self {
             Self::Comm(comm) => &mut state.comms.get_mut(comm)?.attributes,
             Self::Type(datatype) => &mut state.types.attached_mut(datatype)?.attributes,
+            Self::Win(win) => &mut state.windows.get_mut(win)?.attributes,
         };
         Ok((attributes, &mut state.keyvals))
     }
@@ -145,6 +152,45 @@ pub unsafe fn type_get_attr(
 ) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe { get(rt, Object::Type(datatype), keyval, value, flag) }
+}
+
+/// `MPI_Win_set_attr`.
+pub unsafe fn win_set_attr(rt: &Runtime, win: WinHandle, keyval: c_int, value: *mut c_void) -> MpiResult {
+    set(rt, Object::Win(win), keyval, value)
+}
+
+/// `MPI_Win_delete_attr`.
+pub unsafe fn win_delete_attr(rt: &Runtime, win: WinHandle, keyval: c_int) -> MpiResult {
+    delete(rt, Object::Win(win), keyval)
+}
+
+/// `MPI_Win_get_attr`. Of the predefined ones, `MPI_WIN_BASE` is an address, and the others are addresses of values (MPI 5.0 §12.2.6).
+pub unsafe fn win_get_attr(
+    rt: &Runtime,
+    win: WinHandle,
+    keyval: c_int,
+    value: *mut c_void,
+    flag: *mut c_int,
+) -> MpiResult {
+    let predefined = {
+        let state = rt.lock();
+        let window = state.windows.get(win)?;
+        let values = &window.values;
+        match keyval {
+            MPI_WIN_BASE => Some(std::ptr::with_exposed_provenance_mut(window.base())),
+            MPI_WIN_SIZE => Some((&raw const values.size).cast_mut().cast()),
+            MPI_WIN_DISP_UNIT => Some((&raw const values.disp_unit).cast_mut().cast()),
+            MPI_WIN_CREATE_FLAVOR => Some((&raw const values.flavor).cast_mut().cast()),
+            MPI_WIN_MODEL => Some((&raw const values.model).cast_mut().cast()),
+            _ => None,
+        }
+    };
+    match predefined {
+        // SAFETY: the caller's promise.
+        Some(found) => unsafe { put_found(Some(found), value, flag) },
+        // SAFETY: the caller's promise.
+        None => unsafe { get(rt, Object::Win(win), keyval, value, flag) },
+    }
 }
 
 /// A predefined attribute: `None` if the key is not predefined, `Some(None)` if it has no value here.

@@ -1,5 +1,5 @@
-//! Error handlers (MPI 5.0 §9.3, §9.5). There are no windows or files yet: handlers can be created for them, and set
-//! for files that will be opened.
+//! Error handlers (MPI 5.0 §9.3, §9.5). There are no files yet: handlers can be created for them, and set for files that will be
+//! opened.
 
 #![expect(unsafe_code, reason = "the C boundary")]
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::args::{check_place, put};
-use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle};
+use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::Of;
 use crate::runtime::{Runtime, Scope, State, last_met, raise};
@@ -67,6 +67,33 @@ pub unsafe fn comm_get_errhandler(rt: &Runtime, comm: CommHandle, errhandler: *m
 pub unsafe fn comm_call_errhandler(rt: &Runtime, comm: CommHandle, errorcode: c_int) -> MpiResult {
     rt.lock().comms.get(comm)?;
     call(rt, "MPI_Comm_call_errhandler", Scope::Comm(comm), errorcode)
+}
+
+/// `MPI_Win_set_errhandler`.
+pub unsafe fn win_set_errhandler(rt: &Runtime, win: WinHandle, errhandler: ErrhandlerHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let State { windows, errhandlers, .. } = &mut *state;
+    let window = windows.get_mut(win)?;
+    let new = errhandlers.find(errhandler, Of::Win)?;
+    let old = std::mem::replace(&mut window.errhandler, new);
+    errhandlers.used(new);
+    errhandlers.unused(old);
+    Ok(())
+}
+
+/// `MPI_Win_get_errhandler`.
+pub unsafe fn win_get_errhandler(rt: &Runtime, win: WinHandle, errhandler: *mut ErrhandlerHandle) -> MpiResult {
+    check_place(errhandler)?;
+    let mut state = rt.lock();
+    let found = state.windows.get(win)?.errhandler;
+    // SAFETY: the caller's promise.
+    unsafe { put(errhandler, state.errhandlers.held(found)) }
+}
+
+/// `MPI_Win_call_errhandler`.
+pub unsafe fn win_call_errhandler(rt: &Runtime, win: WinHandle, errorcode: c_int) -> MpiResult {
+    rt.lock().windows.get(win)?;
+    call(rt, "MPI_Win_call_errhandler", Scope::Win(win), errorcode)
 }
 
 /// `MPI_Session_set_errhandler`.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::schedule::{Area, Slice};
 use crate::datatype::TypeRef;
 use crate::error::{MpiError, MpiResult};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, tolerate};
 
 /// The memory that the user lends for one operation.
 #[derive(Debug, Clone)]
@@ -209,7 +209,7 @@ impl Block {
         let no_memory = || MpiError::no_mem(format!("out of memory: this operation needs {len} bytes"));
         let allocation = Allocation::from_size_align(len, ALIGN).map_err(|_| no_memory())?;
         // SAFETY: the length is not 0. The memory is zeroed because bytes may be read before they are received.
-        let start = unsafe { alloc::alloc_zeroed(allocation) };
+        let start = tolerate(|| unsafe { alloc::alloc_zeroed(allocation) });
         *self = Self { start: NonNull::new(start).ok_or_else(no_memory)?, len };
         Ok(())
     }

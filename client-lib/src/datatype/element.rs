@@ -133,7 +133,7 @@ predefined! {
     MPI_UNSIGNED_LONG Uint64 CInteger;
     MPI_UNSIGNED_LONG_LONG Uint64 CInteger;
     MPI_FLOAT Float32 Floating;
-    MPI_C_FLOAT_COMPLEX Complex32 Complex;
+    MPI_C_COMPLEX Complex32 Complex;
     MPI_CXX_FLOAT_COMPLEX Complex32 Complex;
     MPI_DOUBLE Float64 Floating;
     MPI_C_DOUBLE_COMPLEX Complex64 Complex;

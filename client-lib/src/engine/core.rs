@@ -33,6 +33,8 @@ pub(super) struct Core {
     pub(super) spare: Vec<Vec<u8>>,
     /// The number of requests that have ended.
     pub(super) finished: u64,
+    /// The library's own memory, lent to requests whose outcome will not be asked for.
+    pub(super) kept: Vec<(Id, Box<[u8]>)>,
     /// Peers from this number on are foreign: their end is noted in `parted`.
     pub(super) foreign: Peer,
     pub(super) disconnected: Vec<Peer>,
@@ -133,6 +135,7 @@ impl Core {
             errands: VecDeque::new(),
             spare: Vec::new(),
             finished: 0,
+            kept: Vec::new(),
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
             probed: None,
@@ -210,7 +213,7 @@ impl Core {
         self.finished += 1;
         request.state = RequestState::Finished(outcome);
         if request.forgotten {
-            self.requests.remove(id);
+            self.drop_forgotten(id);
         }
     }
 
@@ -375,10 +378,16 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         self.finished += 1;
         if request.forgotten {
-            self.requests.remove(id);
+            self.drop_forgotten(id);
         } else {
             request.state = RequestState::Finished(outcome);
         }
+    }
+
+    #[cold]
+    fn drop_forgotten(&mut self, id: Id) {
+        self.requests.remove(id);
+        self.kept.retain(|(kept, _)| *kept != id);
     }
 
     /// Sends a frame without payload, in order.

@@ -226,6 +226,11 @@ impl<T: Transport> Engine<T> {
         }
     }
 
+    /// Whether a request is in progress: not complete, and not yet taken.
+    pub fn is_pending(&self, id: RequestId) -> bool {
+        self.core.requests.get(id.0).is_some_and(|request| !matches!(request.state, RequestState::Finished(_)))
+    }
+
     /// Cancels a request; returns whether it was cancelled, and thereby complete: only a receive without a matching
     /// message can be.
     pub fn cancel(&mut self, id: RequestId) -> bool {
@@ -269,6 +274,14 @@ impl<T: Transport> Engine<T> {
             && let Some(request) = self.core.requests.get_mut(id.0)
         {
             request.forgotten = true;
+        }
+    }
+
+    /// As [`Engine::forget`]; memory of the library that was lent to the request is freed when it ends.
+    pub fn forget_with(&mut self, id: RequestId, memory: Box<[u8]>) {
+        self.forget(id);
+        if self.is_pending(id) {
+            self.core.kept.push((id.0, memory));
         }
     }
 

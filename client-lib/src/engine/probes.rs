@@ -25,6 +25,21 @@ impl<T: Transport> Engine<T> {
         Ok(found)
     }
 
+    /// The next message with a tag, from any member; from now on only [`Engine::mrecv`] receives it. Unlike a probe of the user's, this
+    /// does not count as waiting for one.
+    pub fn next_message(&mut self, context: u32, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
+        let Some(id) = self.core.find_message(context, Source::Any, tag)? else {
+            return self.core.may_come(context, Source::Any).map(|()| None);
+        };
+        let Some(message) = self.core.messages.get(id) else { return Ok(None) };
+        let Envelope { rank, tag, .. } = message.envelope;
+        let probed = Probed { source: rank, tag, bytes: message.content.len() };
+        if let Some(open) = self.core.contexts.get_mut(context) {
+            self.core.unexpected.remove(&mut open.seen, id.slot);
+        }
+        Ok(Some((MessageId(id), probed)))
+    }
+
     /// Why no more messages of this source will arrive, if it is a peer that has finalized.
     pub fn dried_up(&self, context: u32, source: Source) -> Option<MpiError> {
         let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers)?;

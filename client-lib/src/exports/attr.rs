@@ -59,13 +59,13 @@ exports! {
     ) -> c_int
         => call(Scope::World) attr::win_create_keyval(win_copy_attr_fn, win_delete_attr_fn, win_keyval, extra_state);
     fn MPI_Win_delete_attr PMPI_Win_delete_attr(win: WinHandle, win_keyval: c_int) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) attr::win_delete_attr(win, win_keyval);
     fn MPI_Win_free_keyval PMPI_Win_free_keyval(win_keyval: *mut c_int) -> c_int
         => call(Scope::World) attr::win_free_keyval(win_keyval);
     fn MPI_Win_get_attr PMPI_Win_get_attr(
         win: WinHandle, win_keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int
     ) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) attr::win_get_attr(win, win_keyval, attribute_val, flag);
     fn MPI_Win_set_attr PMPI_Win_set_attr(win: WinHandle, win_keyval: c_int, attribute_val: *mut c_void) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) attr::win_set_attr(win, win_keyval, attribute_val);
 }

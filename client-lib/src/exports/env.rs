@@ -38,9 +38,9 @@ exports! {
     fn MPI_Query_thread PMPI_Query_thread(provided: *mut c_int) -> c_int
         => call(Scope::World) env::query_thread(provided);
     fn MPI_Win_get_name PMPI_Win_get_name(win: WinHandle, win_name: *mut c_char, resultlen: *mut c_int) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) window::win_get_name(win, win_name, resultlen);
     fn MPI_Win_set_name PMPI_Win_set_name(win: WinHandle, win_name: *const c_char) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) window::win_set_name(win, win_name);
     fn MPI_Wtick PMPI_Wtick() -> f64
         => plain() about::wtick();
     fn MPI_Wtime PMPI_Wtime() -> f64

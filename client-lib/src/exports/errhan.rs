@@ -32,13 +32,13 @@ exports! {
     fn MPI_Remove_error_string PMPI_Remove_error_string(errorcode: c_int) -> c_int
         => call_always(Scope::World) errcodes::remove_error_string(errorcode);
     fn MPI_Win_call_errhandler PMPI_Win_call_errhandler(win: WinHandle, errorcode: c_int) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) errhandler::win_call_errhandler(win, errorcode);
     fn MPI_Win_create_errhandler PMPI_Win_create_errhandler(
         win_errhandler_fn: *const c_void, errhandler: *mut ErrhandlerHandle
     ) -> c_int
         => call(Scope::World) errhandler::win_create_errhandler(win_errhandler_fn, errhandler);
     fn MPI_Win_get_errhandler PMPI_Win_get_errhandler(win: WinHandle, errhandler: *mut ErrhandlerHandle) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) errhandler::win_get_errhandler(win, errhandler);
     fn MPI_Win_set_errhandler PMPI_Win_set_errhandler(win: WinHandle, errhandler: ErrhandlerHandle) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) errhandler::win_set_errhandler(win, errhandler);
 }

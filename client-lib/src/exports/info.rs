@@ -42,7 +42,7 @@ exports! {
     fn MPI_Info_toint PMPI_Info_toint(info: InfoHandle) -> c_int
         => plain() fortran::to_int(info);
     fn MPI_Win_get_info PMPI_Win_get_info(win: WinHandle, info_used: *mut InfoHandle) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) window::win_get_info(win, info_used);
     fn MPI_Win_set_info PMPI_Win_set_info(win: WinHandle, info: InfoHandle) -> c_int
-        => unsupported(Scope::Win(win));
+        => call(Scope::Win(win)) window::win_set_info(win, info);
 }

@@ -324,8 +324,7 @@ impl Lent {
     /// Abandons a send that may never complete.
     pub(super) fn leave<T: Transport>(self, engine: &mut Engine<T>) {
         if let Underway::Pending(id) = self.started {
-            engine.forget(id);
-            Box::leak(self.memory);
+            engine.forget_with(id, self.memory);
         }
     }
 }

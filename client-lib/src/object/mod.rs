@@ -23,3 +23,4 @@ pub mod requests;
 pub mod session;
 pub mod table;
 pub mod topology;
+pub mod window;

@@ -128,9 +128,7 @@ impl Exchange {
             engine.forget(id);
         }
         if let Half::Pending(id) = self.sent {
-            engine.forget(id);
-            // Nothing reports when it has been sent.
-            std::mem::forget(self.copy);
+            engine.forget_with(id, self.copy.into());
         }
     }
 }

@@ -84,6 +84,11 @@ impl<H: Handle, T> Table<H, T> {
         }
     }
 
+    /// All objects.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// The number of objects.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rsd_proto::pmi::losses;
+
 use super::{Guard, State};
 use crate::abi::CommHandle;
 use crate::bootstrap::{Lost, Pmi};
@@ -108,7 +110,22 @@ impl State {
                 }
                 None => routes.seek(peer, far),
             }
+            if cut_off.is_none() && self.has_ended(peer) {
+                self.engine.declare_lost(peer, &format!("rank {} has finalized MPI or ended", peer.0));
+            }
         }
+    }
+
+    /// Whether the process manager knows that a rank of this node has ended that never was connected: nothing else would tell.
+    fn has_ended(&mut self, peer: Peer) -> bool {
+        let Some(world) = &mut self.world else { return false };
+        let is_here = world.nodes.get(peer.0 as usize) == world.nodes.get(world.rank as usize);
+        if !is_here || !self.lookups.is_idle() || self.engine.transport().is_connected(peer) {
+            return false;
+        }
+        // Only rsd's process manager answers this at once.
+        let pmi = world.pmi.as_mut().filter(|pmi| pmi.kvsname().starts_with(b"rsd-"));
+        pmi.is_some_and(|pmi| matches!(pmi.get(&losses::ended_key(peer.0)), Ok(Some(text)) if text == b"1"))
     }
 
     /// Takes in which ranks are lost, by the process manager.

@@ -2,9 +2,11 @@
 //!
 //! A code says no more than its class. The error's message stays with the thread until its next error, for `MPI_Error_string`.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use super::{Phase, Runtime, forks};
@@ -36,6 +38,19 @@ pub enum Scope {
 #[cold]
 pub fn unsupported(name: &'static str) -> MpiResult {
     Err(MpiError::unsupported(format!("{name} is not supported by this library yet")))
+}
+
+/// Runs the body of a call. A panic is a fault of this library, and becomes an error of class `MPI_ERR_INTERN`: it must not unwind into C.
+#[inline(always)]
+pub(super) fn caught(body: impl FnOnce() -> MpiResult) -> MpiResult {
+    std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(fault(&*panic)))
+}
+
+#[cold]
+fn fault(panic: &(dyn Any + Send)) -> MpiError {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    MpiError::intern(format!("a fault of this library, please report it: {text}"))
 }
 
 /// A function was called before `MPI_Init` or after `MPI_Finalize`.
@@ -84,7 +99,8 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
                 let of = [Of::Session, Of::Comm].into_iter().find_map(|of| state.errhandlers.find(handle, of).ok());
                 of.map(|found| (found, if name == "MPI_Session_init" { MPI_SESSION_NULL } else { MPI_COMM_NULL }))
             }
-            Scope::World | Scope::Win(_) => None,
+            Scope::Win(win) => state.windows.get(win).ok().map(|found| (found.errhandler, win.0)),
+            Scope::World => None,
         };
         found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
             // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
@@ -180,4 +196,18 @@ fn let_be_read() {
 fn leave(code: c_int) -> ! {
     // SAFETY: ends the process; never returns.
     unsafe { libc::_exit(if code & 0xff == 0 { 1 } else { code & 0xff }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::constants::MPI_ERR_INTERN;
+
+    #[test]
+    fn a_panic_becomes_an_error_that_says_what_it_was() {
+        let error = caught(|| panic!("index {} of {}", 7, 4)).unwrap_err();
+        assert_eq!(error.class, MPI_ERR_INTERN);
+        assert!(error.text.ends_with(": index 7 of 4"), "{error}");
+        assert_eq!(caught(|| Ok(())), Ok(()));
+    }
 }

@@ -86,7 +86,7 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
     if !RUNTIME.open.load(Ordering::Relaxed) {
         return errors::outside(&RUNTIME, name);
     }
-    match body(&RUNTIME) {
+    match errors::caught(|| body(&RUNTIME)) {
         Ok(()) => MPI_SUCCESS,
         Err(error) => errors::fail(&RUNTIME, name, scope, error),
     }
@@ -95,7 +95,7 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
 /// The entry for functions that may be called at any time.
 #[inline(always)]
 pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
-    match body(&RUNTIME) {
+    match errors::caught(|| body(&RUNTIME)) {
         Ok(()) => MPI_SUCCESS,
         Err(error) => errors::fail(&RUNTIME, name, scope, error),
     }

@@ -21,6 +21,7 @@ use crate::object::ops::Ops;
 use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
+use crate::object::window::Windows;
 use crate::settings::Settings;
 use crate::transport::Routes;
 use crate::transport::port::PortName;
@@ -57,6 +58,8 @@ pub struct State {
     pub ops: Ops,
     /// Collective operations in progress.
     pub collectives: Collectives,
+    /// Windows.
+    pub windows: Windows,
     /// The error handler before `MPI_Init` and after `MPI_Finalize`.
     pub initial_errhandler: Errhandler,
     /// This process in its job, while the library is open.
@@ -120,6 +123,7 @@ impl Default for State {
             ports: Ports::default(),
             ops: Ops::default(),
             collectives: Collectives::default(),
+            windows: Windows::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
             farewells: Farewells::default(),
@@ -143,6 +147,7 @@ impl State {
         self.messages = Table::default();
         self.buffered = Buffered::default();
         self.collectives = Collectives::default();
+        self.windows = Windows::default();
     }
 
     /// This process.
@@ -157,6 +162,9 @@ impl State {
         moved |= self.poll_disconnects();
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
+        if !self.windows.is_empty() {
+            moved |= self.windows.progress(&mut self.engine);
+        }
         if let Some(peer) = self.engine.transport_mut().next_wanted() {
             self.lookups.want(peer);
             moved = true;

@@ -47,7 +47,7 @@ pub(crate) enum Order {
     /// Send a daemon to another parent.
     Redirect { link: LinkId, redirect: wire::Redirect },
     /// Stop this daemon once its jobs are over, and answer the request then.
-    Stop { req: ReqId },
+    Stop { req: ReqId, unreached: Vec<String> },
 }
 
 /// What it means for a job that some of its nodes count as ended.

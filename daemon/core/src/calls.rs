@@ -74,7 +74,7 @@ pub enum Call {
     ListNames,
     /// [`Answer::Status`].
     Status,
-    /// [`Answer::Stopped`] when the daemon is about to exit.
+    /// [`Answer::Stopping`] when the daemon is about to exit.
     Shutdown { force: bool },
     /// [`Answer::Pmi`].
     Pmi { job: JobId, rank: u32, namespace: String, op: PmiOp },
@@ -225,6 +225,9 @@ pub enum Answer {
     Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; the shell adds its own.
     Status(Box<wire::StatusReply>),
+    /// The daemon is about to exit. The nodes with these names could not be told that the DVM stops, and go on.
+    #[expect(missing_docs, reason = "described above")]
+    Stopping { unreached: Vec<String> },
     /// The request is done and has no result.
     Stopped,
     /// How many bytes of a job's standard input all its readers have, and whether no rank reads any more.

@@ -96,9 +96,10 @@ pub(crate) async fn shutdown(door: &Door, caller: Caller, request: ShutdownReque
         }
         // As TERM does: the steps wait for the next daemon.
         door.send(Event::Terminate);
-        return Ok(Response::new(ShutdownReply {}));
+        return Ok(Response::new(ShutdownReply::default()));
     }
-    reply!(door.call(caller, Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
+    let answer = door.call(caller, Call::Shutdown { force: request.force }).await;
+    reply!(answer, Answer::Stopping { unreached } => ShutdownReply { unreached })
 }
 
 /// Handles a request that another program takes this daemon's place, in the same way on every daemon.

@@ -1891,22 +1891,11 @@ pub struct ShutdownRequest {
     #[prost(bool, tag = "100")]
     pub keep_jobs: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ShutdownReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpgradeRequest {
-    /// The path of an rsd.
-    #[prost(string, tag = "1")]
-    pub program: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpgradeReply {
-    /// That of the program.
-    #[prost(string, tag = "1")]
-    pub version: ::prost::alloc::string::String,
-    /// The arguments with which it is executed, without its name.
-    #[prost(bytes = "bytes", repeated, tag = "2")]
-    pub arguments: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+pub struct ShutdownReply {
+    /// The names of nodes that could not be told: their daemons go on.
+    #[prost(string, repeated, tag = "1")]
+    pub unreached: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
@@ -2494,9 +2483,6 @@ pub struct Launch {
     /// As whom the job runs; absent in a DVM that serves one user, whose daemons run everything as themselves.
     #[prost(message, optional, tag = "5")]
     pub owner: ::core::option::Option<User>,
-    /// In the file that a daemon keeps for a step: the format of the file. 0 is the first.
-    #[prost(uint32, tag = "6")]
-    pub format: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaunchBody {

@@ -8,6 +8,19 @@
 /// The key that a library requests to be told about lost ranks. Ranks cannot put keys that begin with `PMI_`.
 pub const KEY: &str = "PMI_rsd_losses";
 
+const ENDED: &str = "PMI_rsd_ended_";
+
+/// Returns the key of whether a rank on the asker's node has ended its use of MPI: `1` if it has finalized or exited, `0` if it has not, or is
+/// on another node.
+pub fn ended_key(rank: u32) -> String {
+    format!("{ENDED}{rank}")
+}
+
+/// Returns the rank that such a key asks about; `None` for any other key.
+pub fn ended_of(key: &[u8]) -> Option<u32> {
+    str::from_utf8(key).ok()?.strip_prefix(ENDED)?.parse().ok()
+}
+
 /// The most ranges of ranks in one message, so that it fits into a line.
 pub const RANGES_MAX: usize = 32;
 
@@ -30,6 +43,12 @@ pub fn parse(text: &[u8]) -> Option<Vec<(u32, u32)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_names_its_rank() {
+        assert_eq!(ended_of(ended_key(7).as_bytes()), Some(7));
+        assert_eq!([&b"PMI_rsd_ended_"[..], b"PMI_rsd_ended_x", b"rank"].map(ended_of), [None; 3]);
+    }
 
     #[test]
     fn ranges_survive_their_text() {

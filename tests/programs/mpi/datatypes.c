@@ -305,6 +305,9 @@ static void names_and_sizes(void) {
     MPI_Aint lb, extent;
     MPI_Type_get_extent(MPI_DOUBLE_INT, &lb, &extent);
     CHECK(lb == 0 && extent == 16);
+    /* One type with two names: the first one. */
+    MPI_Type_get_name(MPI_C_FLOAT_COMPLEX, name, &length);
+    CHECK(strcmp(name, "MPI_C_COMPLEX") == 0);
     MPI_Type_get_name(made[0].type, name, &length);
     CHECK(length == 0 && name[0] == 0);
     MPI_Type_set_name(made[0].type, "three ints");

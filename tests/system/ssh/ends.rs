@@ -210,7 +210,11 @@ fn connections_are_held_also_if_nobody_reads_their_report() {
         "name": "default", "to": "127.0.0.1:1", "hosts": [{ "name": "a", "user": null, "port": null }], "ssh_config": null,
         "accept_new_host_keys": false, "parallel": 1, "connect_timeout_ms": 10_000,
     });
-    let call = hosts.call(&dvm, "sh").args(["-c".as_ref(), "\"$0\" hold | true".as_ref(), built::rsctl().as_os_str()]);
+    let call = hosts.call(&dvm, "sh").args([
+        "-c".as_ref(),
+        "\"$0\" hold-connections | true".as_ref(),
+        built::rsctl().as_os_str(),
+    ]);
     let call = call.stdin(order.to_string()).start();
     let pid = || fs::read_to_string(&holder).ok()?.parse::<i32>().ok();
     // It does so when it has reported all hosts.

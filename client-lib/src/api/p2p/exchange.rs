@@ -8,7 +8,7 @@ use super::{Receiving, Sending, blocking, of, receiving, sending, status_of};
 use crate::abi::{CommHandle, DatatypeHandle, RequestHandle, Status};
 use crate::engine::{Mode, Started};
 use crate::error::MpiResult;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, zeroed};
 use crate::object::requests::{Exchange, Half, Request};
 use crate::runtime::{Guard, Runtime, State};
 
@@ -66,7 +66,7 @@ pub unsafe fn sendrecv_replace(
         let sending = sending(&guard, buf, count, datatype, dest, sendtag, comm)?;
         (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
     };
-    let mut copy = packed(&sending.buffer);
+    let mut copy = packed(&sending.buffer)?;
     // SAFETY: the copy outlives the operation, which `exchange` completes.
     sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
     exchange(&mut guard, sending, receiving, status)
@@ -148,7 +148,7 @@ pub unsafe fn isendrecv_replace(
         let sending = sending(&guard, buf, count, datatype, dest, sendtag, comm)?;
         (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
     };
-    let mut copy = packed(&sending.buffer);
+    let mut copy = packed(&sending.buffer)?;
     // SAFETY: the request keeps the copy until the operation is over.
     sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
     let handle = keep(&mut guard, sending, receiving, copy, comm)?;
@@ -174,8 +174,8 @@ fn keep(
 }
 
 /// The packed bytes of a buffer.
-fn packed(buffer: &Buffer) -> Vec<u8> {
-    let mut copy = vec![0; buffer.len()];
+fn packed(buffer: &Buffer) -> MpiResult<Vec<u8>> {
+    let mut copy = zeroed(buffer.len())?;
     buffer.read(0, &mut copy);
-    copy
+    Ok(copy.into())
 }

@@ -1,7 +1,10 @@
 //! The sender's pool of cells: memory in its own segment for payloads that do not fit a slot.
 //!
 //! The receiver copies directly from the cell and then frees it by setting its state. The sender checks the states only when
-//! it has no free cell left, so a cell stays in the receiver's cache for at most one round through the pool.
+//! it has no free cell left for a peer, so a cell stays in the receiver's cache for at most one round through the pool.
+//!
+//! A peer gets another cell only while it has fewer than are free: a peer that receives nothing holds half of the pool at most, n such
+//! peers n/(n+1) of it, and there is always a cell for one that receives (Choudhury and Hahne, dynamic queue length thresholds).
 
 use std::collections::VecDeque;
 
@@ -42,6 +45,10 @@ struct Class {
     free: VecDeque<u32>,
     /// Oldest first.
     busy: VecDeque<Trip>,
+    /// `held[link]`: how many cells are busy for it.
+    held: Vec<u32>,
+    /// The links whose last request for a cell was refused.
+    refused: Vec<u16>,
     /// How many requests for a cell were refused since the last one succeeded.
     refusals: u32,
 }
@@ -74,6 +81,8 @@ impl Pool {
         let class = |range: std::ops::Range<u32>| Class {
             busy: VecDeque::with_capacity(range.len()),
             free: range.collect(),
+            held: Vec::new(),
+            refused: Vec::new(),
             refusals: 0,
         };
         let small = geometry.small;
@@ -88,12 +97,13 @@ impl Pool {
             _ if len <= LARGE => &mut self.large,
             _ => return None,
         };
-        if class.free.is_empty() && !class.refill(segment, &mut self.costs) {
+        if !class.admits(link) && !class.refill(segment, &mut self.costs, link) {
             return None;
         }
         let cell = class.free.pop_front()?;
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
         class.busy.push_back(Trip { cell, link, timed: None });
+        *class.held_by(link) += 1;
         Some(cell)
     }
 
@@ -122,7 +132,7 @@ impl Pool {
     pub(super) fn undo(&mut self, cell: u32) {
         for class in [&mut self.small, &mut self.large] {
             if class.busy.back().is_some_and(|last| last.cell == cell) {
-                class.busy.pop_back();
+                class.busy.pop_back().iter().for_each(|trip| *class.held_by(trip.link) -= 1);
                 class.free.push_front(cell);
             }
         }
@@ -132,7 +142,8 @@ impl Pool {
     /// doorbell.
     pub(super) fn await_refill(&mut self, segment: &Segment) -> bool {
         let Self { small, large, costs } = self;
-        let [small, large] = [small, large].map(|class| class.refusals > 0 && class.await_refill(segment, costs));
+        let [small, large] =
+            [small, large].map(|class| !class.refused.is_empty() && class.await_refill(segment, costs));
         small || large
     }
 
@@ -146,39 +157,72 @@ impl Pool {
                 }
                 trip.link != gone
             });
+            *class.held_by(gone) = 0;
+            class.refused.retain(|link| *link != gone);
         }
     }
 }
 
 impl Class {
-    /// Collects the cells that were freed; returns whether there were any.
-    fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
-        while let Some(trip) = self.busy.front().filter(|trip| is_free(segment, trip, costs)) {
-            self.free.push_back(trip.cell);
-            self.busy.pop_front();
+    /// Whether a link may have one more cell, as far as is known.
+    #[inline]
+    fn admits(&self, link: u16) -> bool {
+        (self.held.get(link as usize).copied().unwrap_or(0) as usize) < self.free.len()
+    }
+
+    #[inline]
+    fn held_by(&mut self, link: u16) -> &mut u32 {
+        let at = link as usize;
+        if at >= self.held.len() {
+            self.held.resize(at + 1, 0);
         }
-        if !self.free.is_empty() {
+        &mut self.held[at]
+    }
+
+    /// Collects the cells that were freed; returns whether the link may have one now.
+    fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>, link: u16) -> bool {
+        while let Some(trip) = self.busy.pop_front() {
+            if !is_free(segment, &trip, costs) {
+                self.busy.push_front(trip);
+                break;
+            }
+            self.free.push_back(trip.cell);
+            *self.held_by(trip.link) -= 1;
+        }
+        if self.admits(link) {
             self.refusals = 0;
+            self.refused.retain(|refused| *refused != link);
             return true;
         }
         // The oldest cell is still in use, but one slow receiver must not block the cells of others.
         self.refusals += 1;
-        self.refusals % LOOK_AT_ALL_EVERY == 1 && self.look_at_all(segment, costs)
+        if self.refusals % LOOK_AT_ALL_EVERY == 1 {
+            self.look_at_all(segment, costs);
+            if self.admits(link) {
+                self.refused.retain(|refused| *refused != link);
+                return true;
+            }
+        }
+        if !self.refused.contains(&link) {
+            self.refused.push(link);
+        }
+        false
     }
 
-    fn look_at_all(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
-        let Self { free, busy, .. } = self;
+    fn look_at_all(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) {
+        let Self { free, busy, held, .. } = self;
+        let before = free.len();
         busy.retain(|trip| {
             let back = is_free(segment, trip, costs);
             if back {
                 free.push_back(trip.cell);
+                held[trip.link as usize] -= 1;
             }
             !back
         });
-        if !free.is_empty() {
+        if free.len() > before {
             self.refusals = 0;
         }
-        !free.is_empty()
     }
 
     fn await_refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
@@ -186,7 +230,8 @@ impl Class {
             // A cell that was freed in the meantime stays free.
             let _ = head.state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
         }
-        self.look_at_all(segment, costs)
+        self.look_at_all(segment, costs);
+        self.refused.iter().any(|link| self.admits(*link))
     }
 }
 
@@ -208,27 +253,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_receiver_that_takes_nothing_leaves_cells_for_others() {
+        let geometry = Geometry { slots: 2, small: 64, large: 64 };
+        let (segment, _) = Segment::create(geometry).unwrap();
+        let mut pool = Pool::new(geometry);
+        let mut most = |link| std::iter::from_fn(|| pool.take(&segment, 100, link)).count();
+        assert_eq!([0, 1, 2, 3].map(&mut most), [32, 16, 8, 4]);
+        assert_eq!(most(0), 0);
+        assert!(!pool.await_refill(&segment), "all that were refused would be refused again");
+        // Then 5 are free, and link 3 has 4 of its own.
+        give_back(segment.cell_head(40).unwrap(), None);
+        assert!(pool.await_refill(&segment));
+        assert!(pool.take(&segment, 100, 3).is_some() && pool.take(&segment, 100, 0).is_none());
+    }
+
+    #[test]
     fn cells_return_when_they_are_freed_or_their_receiver_is_gone() {
         let geometry = Geometry { slots: 2, small: 3, large: 1 };
         let (segment, _) = Segment::create(geometry).unwrap();
         let mut pool = Pool::new(geometry);
         assert_eq!([0, 1, 2].map(|link| pool.take(&segment, 100, link)), [Some(0), Some(1), Some(2)]);
-        assert_eq!(pool.take(&segment, 100, 0), None);
+        assert_eq!(pool.take(&segment, 100, 7), None);
         assert_eq!(pool.take(&segment, LARGE, 0), Some(3));
         assert_eq!(pool.take(&segment, LARGE + 1, 0), None);
         assert!(!pool.await_refill(&segment));
         assert!(give_back(segment.cell_head(1).unwrap(), None));
         assert!(pool.await_refill(&segment));
         assert!(!pool.await_refill(&segment));
-        assert_eq!(pool.take(&segment, SMALL, 0), Some(1));
+        assert_eq!(pool.take(&segment, SMALL, 7), Some(1));
         assert!(!give_back(segment.cell_head(1).unwrap(), None));
         pool.reclaim(2);
-        assert_eq!(pool.take(&segment, 1, 0), Some(2));
+        assert_eq!(pool.take(&segment, 1, 8), Some(2));
         pool.undo(2);
         assert_eq!(pool.take(&segment, 1, 5), Some(2));
         pool.time(2, Timed { way: Way::Second, len: 1, ticks: 100 });
-        assert_eq!(pool.take(&segment, 1, 0), Some(1));
-        assert_eq!(pool.take(&segment, 1, 0), None);
+        assert_eq!(pool.take(&segment, 1, 8), Some(1));
+        assert_eq!(pool.take(&segment, 1, 9), None);
         assert!(pool.costs.is_empty());
         give_back(segment.cell_head(2).unwrap(), Some(23));
         assert!(pool.await_refill(&segment));

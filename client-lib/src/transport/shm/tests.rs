@@ -205,7 +205,8 @@ fn a_process_that_waits_for_an_answer_to_its_hello_may_sleep() {
 fn a_full_ring_and_an_empty_pool_refuse_until_the_receiver_has_polled() {
     let mut world: [Process; 2] = world("full", |config| config);
     connect(&mut world);
-    for (len, room) in [(8, 16), (100, 4), (5000, 2)] {
+    // One receiver gets half of the cells.
+    for (len, room) in [(8, 16), (100, 2), (5000, 1)] {
         for round in 0..40 {
             let mut sent = 0;
             while world[0].try_send(1, &EAGER, &pattern(len, sent)).is_ok() {

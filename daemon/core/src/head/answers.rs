@@ -5,7 +5,7 @@ use rsd_proto::v1::{self as wire, down, kept, kv_scope};
 
 use super::life::Life;
 use super::values::Of;
-use super::{Due, Head, Stopping, offers};
+use super::{Due, Head, offers};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Call, Caller, JobChange, KvCall, KvOp, Refused, exit};
 use crate::contract::ReqId;
@@ -221,13 +221,11 @@ impl Head {
         if !busy.is_empty() && !force {
             return out.refuse(req, sentences::jobs_are_running(&busy));
         }
-        if self.stopping == Stopping::No {
-            self.stopping = Stopping::Begun;
-        }
         for job in busy {
             self.cancel(now, job, Some(0), "the DVM is being stopped", out);
         }
-        out.send_message(Order::Stop { req });
+        self.begin_stop(now, req);
+        self.settle_stop(now, out);
     }
 
     fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Outputs<Order>) {

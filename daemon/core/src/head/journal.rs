@@ -25,7 +25,8 @@ use super::life::{Life, Why};
 use super::marks::Marks;
 use super::questions::CallId;
 use super::spawned::{Asked, Birth};
-use super::{Due, Head, Stopping};
+use super::stopping::Records;
+use super::{Due, Head};
 use crate::attempts::{attempt, failure_of, id_of, number};
 use crate::between::{Loss, Order, Outputs};
 use crate::contract::{Effect, HEAD, Logged};
@@ -185,13 +186,13 @@ impl Head {
     pub(crate) fn take_kept(&mut self) -> Option<Effect> {
         self.changes.extend(self.lobbies.take_touched().into_iter().map(|what| Kept { what: Some(what) }));
         let mut changes = std::mem::take(&mut self.changes);
-        match self.stopping {
-            Stopping::No => {}
-            Stopping::Begun => {
-                self.stopping = Stopping::Forgotten;
+        match self.stopping.records {
+            Records::AllKept => {}
+            Records::StopBegun => {
+                self.stopping.records = Records::Forgotten;
                 return Some(Effect::ForgetKept);
             }
-            Stopping::Forgotten => {
+            Records::Forgotten => {
                 changes.retain(|kept| {
                     let stays = |what: &kept::What| {
                         matches!(what, kept::What::Ended(_) | kept::What::JobGone(_))

@@ -16,7 +16,7 @@
 //! - [`knocks`]: where a joining daemon gets its place in the tree. [`waits`], [`blocked`]: what the DVM waits for. [`tokens`]: join tokens.
 //!   [`marks`]: drained and labelled nodes. [`owner`]: whose a job is, and what a user may have.
 //! - [`called`], [`listing`]: how users name and find jobs. [`history`]: which ended jobs are remembered.
-//! - [`journal`]: what outlives the head. [`standbys`]: nodes that may become the head, and which head this is.
+//! - [`stopping`]: the end of the DVM. [`journal`]: what outlives the head. [`standbys`]: nodes that may become the head, and which head this is.
 //! - [`feed`]: what clients that watch the DVM are told; [`tally`]: its metrics.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -66,6 +66,7 @@ mod scheduling;
 mod spawned;
 mod standbys;
 mod stdin;
+mod stopping;
 mod tally;
 mod tokens;
 mod used;
@@ -164,7 +165,7 @@ pub(crate) struct Head {
     standbys: Standbys,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
-    stopping: Stopping,
+    stopping: stopping::Stopping,
 }
 
 /// A deadline of the head.
@@ -180,16 +181,8 @@ enum Due {
     Probe(u64),
     /// The client of a job has not come back since the head was started.
     Owner(JobId),
-}
-
-/// Whether the DVM is being stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopping {
-    No,
-    /// The DVM is being stopped; only the records of ended jobs are needed, but the others are not deleted yet.
-    Begun,
-    /// The others have been deleted, or will be by an effect that was emitted.
-    Forgotten,
+    /// A stop of the DVM waits no longer for nodes that are away.
+    Stop,
 }
 
 impl Head {
@@ -233,7 +226,7 @@ impl Head {
             epoch: wire::HeadEpoch::default(),
             standbys: Standbys::default(),
             changes: Vec::new(),
-            stopping: Stopping::No,
+            stopping: stopping::Stopping::default(),
         }
     }
 
@@ -296,6 +289,7 @@ impl Head {
                     let grace = self.tuning.reattach_grace;
                     self.lose_nodes(&[node], NodeEvent::Lost, |name| sentences::node_unreachable(name, grace), out);
                 }
+                Due::Stop => {} // settled below
                 Due::Open(node) => self.on_not_opened(now, node, out),
                 Due::Job(job) => self.on_job_due(now, job, out),
                 Due::Owner(job) => self.cancel(now, job, None, sentences::OWNER_IS_GONE, out),
@@ -318,6 +312,7 @@ impl Head {
             self.run_queue(now, out);
             self.settle_ends(now, out);
         }
+        self.settle_stop(now, out);
         self.feed.settle(now);
     }
 
@@ -362,10 +357,6 @@ impl Head {
             .chain(values)
             .chain(self.ledger.leftovers())
             .collect()
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping != Stopping::No
     }
 
     // --- nodes ---

@@ -474,7 +474,7 @@ impl Node {
         for job in self.relays.jobs() {
             self.release(job, out);
         }
-        self.begin_stop(now, None);
+        self.begin_stop(now, None, Vec::new());
     }
 
     /// Sends the children to the daemon above, before this daemon stops.
@@ -498,8 +498,8 @@ impl Node {
         }
     }
 
-    pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {
-        self.stopping.get_or_insert(Stopping { req, deadline: now.mono + STOP_DEADLINE });
+    pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>, unreached: Vec<String>) {
+        self.stopping.get_or_insert(Stopping { req, unreached, deadline: now.mono + STOP_DEADLINE });
     }
 
     /// Ends this daemon if it is stopping and its jobs are over or the deadline has passed; notifies the parent and the children.
@@ -513,7 +513,7 @@ impl Node {
             self.pass_up(up::Body::NodesGone(wire::NodesGone { nodes: vec![self.me.node] }), out);
         }
         if let Some(req) = stopping.req {
-            out.answer(req, Answer::Stopped);
+            out.answer(req, Answer::Stopping { unreached: stopping.unreached });
         }
         out.extend(self.tree.links().map(|link| Effect::Close { link }));
         out.push(Effect::Exit);

@@ -90,6 +90,8 @@ pub(crate) struct Node {
 #[derive(Debug)]
 struct Stopping {
     req: Option<ReqId>,
+    /// For the answer: the nodes that do not know that the DVM is being stopped.
+    unreached: Vec<String>,
     deadline: Duration,
 }
 
@@ -157,7 +159,7 @@ impl Node {
                 out.send(link, down::Body::Redirect(redirect));
                 out.push(Effect::Close { link });
             }
-            Order::Stop { req } => self.begin_stop(now, Some(req)),
+            Order::Stop { req, unreached } => self.begin_stop(now, Some(req), unreached),
         }
     }
 
@@ -245,7 +247,7 @@ impl Node {
         for job in self.steps.jobs().collect::<Vec<_>>() {
             self.release(job, out);
         }
-        self.begin_stop(now, req);
+        self.begin_stop(now, req, Vec::new());
     }
 
     /// Handles the head's order to stop a node here or below.

@@ -86,6 +86,10 @@ impl Step {
         if is_library && key == losses::KEY.as_bytes() {
             return self.on_losses_wanted(&asker, out);
         }
+        if let Some(rank) = losses::ended_of(key).filter(|_| is_library) {
+            let ended = if self.has_ended(rank) { "1" } else { "0" };
+            return self.answer(&asker, Reply::Value(Some(ended.into())), out);
+        }
         if is_library && key == mapping::KEY.as_bytes() {
             return self.on_mapping_wanted(asker, out);
         }

@@ -37,6 +37,16 @@ impl Step {
         }
     }
 
+    /// Whether a rank of this node has finalized, or has exited.
+    pub(super) fn has_ended(&self, rank: u32) -> bool {
+        let found = self.ranks.iter().find(|it| it.rank == rank);
+        found.is_some_and(|it| match it.phase {
+            Phase::Starting => false,
+            Phase::Running => it.pmi.is_finalized(),
+            Phase::Exited(_) | Phase::NeverRan | Phase::Left => true,
+        })
+    }
+
     fn tell_loss(&self, local: Local, node: NodeId, out: &mut Vec<Effect>) {
         let (Phase::Running, Some(why)) = (self.ranks[local].phase, self.lost.get(&node)) else { return };
         for ranks in ranges::of(self.map.ranks_on(node)).chunks(RANGES_MAX) {

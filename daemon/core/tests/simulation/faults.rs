@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_core::rsd::Call;
+use rsd_core::rsd::{Answer, Call};
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, rank_exit::How};
 
@@ -369,6 +369,50 @@ fn the_head_stops_every_daemon_below_it() {
         let left: Vec<usize> = (0..9).filter(|id| world.machines[*id].daemon.is_some()).collect();
         assert_eq!(left, Vec::<usize>::new(), "all daemons have stopped");
         assert!(world.steps.is_empty());
+    }
+}
+
+/// The daemons that look for the head at the moment are told too.
+#[test]
+fn a_new_head_stops_every_daemon_of_the_one_before() {
+    for seed in seeds(60) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        world.submit(spec(program, 27));
+        let pause = world.rng.within(Duration::from_millis(500));
+        world.run_for(pause);
+        world.after(Duration::ZERO, Event::Fault(Fault::Restart(0, Duration::from_millis(100))));
+        let pause = Duration::from_millis(101) + world.rng.within(Duration::from_millis(500));
+        world.run_for(pause);
+        let req = world.call(0, Call::Shutdown { force: true });
+        world.run();
+        let left: Vec<usize> = (0..9).filter(|id| world.machines[*id].daemon.is_some()).collect();
+        assert_eq!(left, Vec::<usize>::new(), "all daemons have stopped");
+        assert!(world.steps.is_empty());
+        let answer = world.answered(req);
+        assert!(matches!(&answer, Some(Answer::Stopping { unreached }) if unreached.is_empty()), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_stop_names_the_nodes_that_it_does_not_reach() {
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let machine = 1 + world.rng.index(8);
+        let unreached = world.machines[machine].name.clone();
+        world.after(Duration::ZERO, Event::Fault(Fault::Isolate(machine, Duration::from_secs(300))));
+        world.run_for(Duration::from_secs(25));
+        let (req, start) = (world.call(0, Call::Shutdown { force: true }), world.now);
+        world.run_for(Duration::from_millis(2900));
+        assert!(world.machines[0].daemon.is_some(), "the node may return");
+        world.run_for(Duration::from_secs(6));
+        let answer = world.answered(req);
+        let named = |names: &[String]| *names == [unreached.clone()];
+        assert!(matches!(&answer, Some(Answer::Stopping { unreached }) if named(unreached)), "{answer:?}");
+        assert!(world.machines[0].daemon.is_none(), "{:?}", world.now - start);
+        assert!(world.machines[machine].daemon.is_some(), "nobody has told it");
     }
 }
 

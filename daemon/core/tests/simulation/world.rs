@@ -119,7 +119,7 @@ pub(crate) enum Fault {
 /// A machine: its disk and its processes.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
-    name: String,
+    pub(crate) name: String,
     pub(crate) inventory: wire::Inventory,
     /// Whether the kernel refuses every binding.
     pub(crate) refuses_binding: bool,

@@ -1,0 +1,698 @@
+//! Windows: creation, information, and synchronization (MPI 5.0 §12.2, §12.5).
+
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
+
+mod shared;
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use super::args::{check_place, put, put_text, text};
+use super::attr::{self, Object};
+use super::comm::{finish, sweep};
+use super::ints::IntsOut;
+use crate::abi::constants as c;
+use crate::abi::{CommHandle, GroupHandle, InfoHandle, WinHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::object::agree::{Exchange, Exchanged};
+use crate::object::creation::Creation;
+use crate::object::errhandler::Errhandler;
+use crate::object::info::Info;
+use crate::object::window::{Access, Exposure, Kept, Kind, Made, Part, Window};
+use crate::runtime::{Guard, Runtime, State};
+
+// --- creation ---
+
+/// The memory of a new window.
+enum Memory {
+    /// The user's.
+    Given(usize),
+    /// To be allocated.
+    Allocated,
+    /// To be allocated, shared by all members.
+    Shared,
+    /// None yet.
+    Dynamic,
+}
+
+/// `MPI_Win_create`.
+pub unsafe fn win_create(
+    rt: &Runtime,
+    base: *mut c_void,
+    size: i64,
+    disp_unit: i64,
+    info: InfoHandle,
+    comm: CommHandle,
+    win: *mut WinHandle,
+) -> MpiResult {
+    check_place(win)?;
+    let memory = match base.is_null() && size > 0 {
+        true => Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes"))),
+        false => Ok(Memory::Given(base.expose_provenance())),
+    };
+    let made = create(&mut rt.lock(), memory, size, disp_unit, info, comm)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(win, made) }
+}
+
+/// `MPI_Win_allocate`.
+pub unsafe fn win_allocate(
+    rt: &Runtime,
+    size: i64,
+    disp_unit: i64,
+    info: InfoHandle,
+    comm: CommHandle,
+    baseptr: *mut c_void,
+    win: *mut WinHandle,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(rt, Memory::Allocated, (size, disp_unit), info, comm, baseptr, win) }
+}
+
+/// `MPI_Win_allocate_shared`: fails with class `MPI_ERR_RMA_SHARED` if the members are on several nodes.
+pub unsafe fn win_allocate_shared(
+    rt: &Runtime,
+    size: i64,
+    disp_unit: i64,
+    info: InfoHandle,
+    comm: CommHandle,
+    baseptr: *mut c_void,
+    win: *mut WinHandle,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(rt, Memory::Shared, (size, disp_unit), info, comm, baseptr, win) }
+}
+
+unsafe fn allocate(
+    rt: &Runtime,
+    memory: Memory,
+    (size, disp_unit): (i64, i64),
+    info: InfoHandle,
+    comm: CommHandle,
+    baseptr: *mut c_void,
+    win: *mut WinHandle,
+) -> MpiResult {
+    check_place(win)?;
+    check_place(baseptr)?;
+    let mut guard = rt.lock();
+    let made = create(&mut guard, Ok(memory), size, disp_unit, info, comm)?;
+    let base = std::ptr::with_exposed_provenance_mut::<c_void>(guard.windows.get(made)?.base());
+    // SAFETY: the caller's promise: the address of an address.
+    unsafe {
+        put(baseptr.cast::<*mut c_void>(), base)?;
+        put(win, made)
+    }
+}
+
+/// `MPI_Win_create_dynamic`.
+pub unsafe fn win_create_dynamic(rt: &Runtime, info: InfoHandle, comm: CommHandle, win: *mut WinHandle) -> MpiResult {
+    check_place(win)?;
+    let made = create(&mut rt.lock(), Ok(Memory::Dynamic), 0, 1, info, comm)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(win, made) }
+}
+
+/// Makes a window with all members. One whose arguments are invalid takes part all the same, so that no member waits for it.
+fn create(
+    guard: &mut Guard<'_>,
+    memory: MpiResult<Memory>,
+    size: i64,
+    disp_unit: i64,
+    info: InfoHandle,
+    comm: CommHandle,
+) -> MpiResult<WinHandle> {
+    let state = &mut **guard;
+    sweep(state);
+    let parent = state.comms.get_mut(comm)?;
+    parent.must_be_intra()?;
+    let (circle, parties, session) = (parent.circle_of_all(), parent.parties.clone(), parent.session);
+    let group = Arc::clone(parent.group());
+    let rank = parent.rank;
+    let mine = memory.and_then(|memory| {
+        let bytes =
+            usize::try_from(size).map_err(|_| MpiError::new(c::MPI_ERR_SIZE, format!("invalid size {size}")))?;
+        if disp_unit <= 0 {
+            return Err(MpiError::new(c::MPI_ERR_DISP, format!("invalid displacement unit {disp_unit}")));
+        }
+        let mut hints = Info::default();
+        if let Some(given) = state.infos.hints(info)? {
+            take_hints(&mut hints, given);
+        }
+        let (base, kept) = match memory {
+            Memory::Given(base) => (base, Kept::None),
+            Memory::Allocated => Kept::heap(bytes).map(|(kept, base)| (base, kept))?,
+            Memory::Shared | Memory::Dynamic => (0, Kept::None),
+        };
+        Ok((memory, bytes, base, kept, hints))
+    });
+    // The window's errors are its own: nothing is reported on the communicator.
+    let creation = Creation::of_all(circle, parties, &mut state.comms.contexts, false);
+    let own = finish(guard, creation, Errhandler::Return, session)?;
+    let result = fill_in(guard, own, mine, disp_unit, (group, rank));
+    if result.is_err() {
+        free_comm(guard, own);
+    }
+    result
+}
+
+type Mine = (Memory, usize, usize, Kept, Info);
+
+fn fill_in(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    mine: MpiResult<Mine>,
+    disp_unit: i64,
+    (group, rank): (Arc<crate::object::group::Group>, u32),
+) -> MpiResult<WinHandle> {
+    let block = match &mine {
+        Ok((_, size, ..)) => [1, *size as u64, disp_unit as u64],
+        Err(_) => [0; 3],
+    };
+    let parts = share_blocks(guard, comm, &block)?;
+    let (memory, _, mut base, mut kept, hints) = mine?;
+    if parts.iter().any(|part| part[0] == 0) {
+        return Err(MpiError::other("the arguments of another member are invalid").secondhand());
+    }
+    let mut parts: Box<[Part]> =
+        parts.iter().map(|part| Part { size: part[1] as usize, disp_unit: part[2] as i64, address: 0 }).collect();
+    let flavor = match memory {
+        Memory::Given(_) => c::MPI_WIN_FLAVOR_CREATE,
+        Memory::Allocated => c::MPI_WIN_FLAVOR_ALLOCATE,
+        Memory::Dynamic => c::MPI_WIN_FLAVOR_DYNAMIC,
+        Memory::Shared => {
+            let apart = hints.get(b"alloc_shared_noncontig") == Some(b"true");
+            kept = shared::allocate(guard, comm, &group, &mut parts, apart)?;
+            base = parts[rank as usize].address;
+            c::MPI_WIN_FLAVOR_SHARED
+        }
+    };
+    let context = guard.comms.get(comm)?.context;
+    let made = Made { comm, context, group, rank, flavor, parts, base, kept, hints };
+    let handle = guard.windows.add(Window::new(made))?;
+    // Nobody calls before all have their window.
+    barrier(guard, comm)?;
+    Ok(handle)
+}
+
+/// All members' words.
+fn share_blocks<const N: usize>(guard: &mut Guard<'_>, comm: CommHandle, words: &[u64; N]) -> MpiResult<Vec<[u64; N]>> {
+    let block: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut exchange = Exchange::of_blocks(guard.comms.get_mut(comm)?.circle_of_all(), &block);
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    match guard.wait(|state| exchange.poll(&mut state.engine))? {
+        Exchanged::Blocks(bytes) => {
+            Ok(bytes.chunks_exact(8 * N).map(|block| std::array::from_fn(|at| word(&block[8 * at..]))).collect())
+        }
+        Exchanged::Words(_) => Err(MpiError::intern("words instead of blocks")),
+    }
+}
+
+fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> MpiResult {
+    let mut exchange = Exchange::of_words(guard.comms.get_mut(comm)?.circle_of_all(), &[0]);
+    guard.wait(|state| exchange.poll(&mut state.engine)).map(drop)
+}
+
+fn free_comm(guard: &mut Guard<'_>, comm: CommHandle) {
+    let state = &mut **guard;
+    if let Ok(freed) = state.comms.free(comm) {
+        state.errhandlers.unused(freed.errhandler);
+    }
+    sweep(state);
+}
+
+/// `MPI_Win_free`: waits for all members.
+pub unsafe fn win_free(rt: &Runtime, win: *mut WinHandle) -> MpiResult {
+    if win.is_null() {
+        return Err(MpiError::new(c::MPI_ERR_WIN, "the window pointer is null"));
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { win.read() };
+    {
+        let state = rt.lock();
+        let window = state.windows.get(handle)?;
+        if !window.access.is_over() || window.exposure.is_some() {
+            return Err(sync("an epoch is not over"));
+        }
+    }
+    attr::delete_all(rt, Object::Win(handle))?;
+    let mut guard = rt.lock();
+    let comm = guard.windows.get(handle)?.comm;
+    let complete = settle(&mut guard, handle, None);
+    let met = barrier(&mut guard, comm);
+    guard.wait(|state| state.windows.get(handle).is_ok_and(Window::has_answered).then_some(()));
+    let State { windows, engine, errhandlers, .. } = &mut *guard;
+    let mut window = windows.take(handle)?;
+    errhandlers.unused(window.errhandler);
+    window.abandon(engine);
+    drop(window);
+    free_comm(&mut guard, comm);
+    // SAFETY: the caller's promise.
+    unsafe { put(win, WinHandle::NULL)? };
+    complete.and(met)
+}
+
+/// `MPI_Win_attach`.
+pub unsafe fn win_attach(rt: &Runtime, win: WinHandle, base: *mut c_void, size: i64) -> MpiResult {
+    let mut state = rt.lock();
+    let window = dynamic(&mut state, win)?;
+    let size = usize::try_from(size).map_err(|_| MpiError::new(c::MPI_ERR_SIZE, format!("invalid size {size}")))?;
+    if base.is_null() && size > 0 {
+        return Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes")));
+    }
+    match window.attach(base.expose_provenance(), size) {
+        true => Ok(()),
+        false => Err(MpiError::new(c::MPI_ERR_RMA_ATTACH, "some of this memory is attached already")),
+    }
+}
+
+/// `MPI_Win_detach`.
+pub unsafe fn win_detach(rt: &Runtime, win: WinHandle, base: *const c_void) -> MpiResult {
+    let mut state = rt.lock();
+    match dynamic(&mut state, win)?.detach(base.addr()) {
+        true => Ok(()),
+        false => Err(MpiError::new(c::MPI_ERR_BASE, "no memory that starts there is attached")),
+    }
+}
+
+fn dynamic(state: &mut State, win: WinHandle) -> MpiResult<&mut Window> {
+    let window = state.windows.get_mut(win)?;
+    match window.is_dynamic() {
+        true => Ok(window),
+        false => Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "memory can only be attached to a dynamic window")),
+    }
+}
+
+// --- information ---
+
+/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory that this process can use. Without
+/// `MPI_Win_allocate_shared`, that is only its own.
+pub unsafe fn win_shared_query(
+    rt: &Runtime,
+    win: WinHandle,
+    rank: c_int,
+    size: *mut i64,
+    disp_unit: IntsOut,
+    baseptr: *mut c_void,
+) -> MpiResult {
+    check_place(baseptr)?;
+    let part = {
+        let state = rt.lock();
+        let window = state.windows.get(win)?;
+        let own = Part { address: window.base(), ..window.parts[window.rank as usize] };
+        match (window.values.flavor, rank) {
+            (c::MPI_WIN_FLAVOR_DYNAMIC, _) => {
+                return Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "a dynamic window has no memory of its own"));
+            }
+            (c::MPI_WIN_FLAVOR_SHARED, c::MPI_PROC_NULL) => window.parts.iter().find(|part| part.size > 0).copied(),
+            (c::MPI_WIN_FLAVOR_SHARED, _) => Some(window.parts[member(window, rank)? as usize]),
+            (_, c::MPI_PROC_NULL) => (window.rank == 0).then_some(own),
+            (_, _) => (member(window, rank)? == window.rank).then_some(own),
+        }
+    };
+    let part = part.unwrap_or(Part { size: 0, disp_unit: 0, address: 0 });
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(size, part.size as i64)?;
+        disp_unit.put(0, part.disp_unit)?;
+        put(baseptr.cast::<*mut c_void>(), std::ptr::with_exposed_provenance_mut(part.address))
+    }
+}
+
+/// `MPI_Win_get_group`.
+pub unsafe fn win_get_group(rt: &Runtime, win: WinHandle, group: *mut GroupHandle) -> MpiResult {
+    check_place(group)?;
+    let mut state = rt.lock();
+    let found = Arc::clone(&state.windows.get(win)?.group);
+    // SAFETY: the caller's promise.
+    unsafe { put(group, state.groups.add(found)?) }
+}
+
+/// `MPI_Win_get_name`: `MPI_WIN_NULL` also has a name.
+pub unsafe fn win_get_name(rt: &Runtime, win: WinHandle, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
+    let state = rt.lock();
+    let found = if win == WinHandle::NULL { &b"MPI_WIN_NULL"[..] } else { &state.windows.get(win)?.name };
+    // SAFETY: the caller's promise.
+    unsafe { put(resultlen, put_text(name, c::MPI_MAX_OBJECT_NAME as usize, found)?) }
+}
+
+/// `MPI_Win_set_name`.
+pub unsafe fn win_set_name(rt: &Runtime, win: WinHandle, name: *const c_char) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(name, "name")? };
+    let end = name.len().min(c::MPI_MAX_OBJECT_NAME as usize - 1);
+    rt.lock().windows.get_mut(win)?.name = name[..end].to_vec();
+    Ok(())
+}
+
+/// Hints about windows that the standard defines (MPI 5.0 §12.2).
+const HINTS: [&[u8]; 8] = [
+    b"no_locks",
+    b"accumulate_ordering",
+    b"accumulate_ops",
+    b"mpi_accumulate_granularity",
+    b"same_size",
+    b"same_disp_unit",
+    b"alloc_shared_noncontig",
+    b"mpi_minimum_memory_alignment",
+];
+
+fn take_hints(hints: &mut Info, given: &Info) {
+    for key in HINTS {
+        if let Some(value) = given.get(key) {
+            // Lengths were checked when they were set.
+            let _ = hints.set(key, value);
+        }
+    }
+}
+
+/// `MPI_Win_set_info`.
+pub unsafe fn win_set_info(rt: &Runtime, win: WinHandle, info: InfoHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let State { infos, windows, .. } = &mut *state;
+    let window = windows.get_mut(win)?;
+    if let Some(given) = infos.hints(info)? {
+        take_hints(&mut window.hints, given);
+    }
+    Ok(())
+}
+
+/// `MPI_Win_get_info`.
+pub unsafe fn win_get_info(rt: &Runtime, win: WinHandle, info_used: *mut InfoHandle) -> MpiResult {
+    check_place(info_used)?;
+    let mut state = rt.lock();
+    let hints = state.windows.get(win)?.hints.clone();
+    // SAFETY: the caller's promise.
+    unsafe { put(info_used, state.infos.add(hints)?) }
+}
+
+// --- fences ---
+
+/// `MPI_Win_fence`.
+pub unsafe fn win_fence(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiResult {
+    const KNOWN: c_int = c::MPI_MODE_NOSTORE | c::MPI_MODE_NOPUT | c::MPI_MODE_NOPRECEDE | c::MPI_MODE_NOSUCCEED;
+    check_assert(assert, KNOWN)?;
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    if !window.access.is_over() || window.exposure.is_some() {
+        return Err(sync("an epoch of another kind is not over"));
+    }
+    window.ask_touched(engine);
+    let comm = window.comm;
+    let complete = settle(&mut guard, win, None);
+    let met = barrier(&mut guard, comm);
+    guard.windows.get_mut(win)?.access = if assert & c::MPI_MODE_NOSUCCEED != 0 { Access::None } else { Access::Fence };
+    complete.and(met)
+}
+
+// --- post, start, complete, wait ---
+
+/// `MPI_Win_post`.
+pub unsafe fn win_post(rt: &Runtime, group: GroupHandle, assert: c_int, win: WinHandle) -> MpiResult {
+    check_assert(assert, c::MPI_MODE_NOCHECK | c::MPI_MODE_NOSTORE | c::MPI_MODE_NOPUT)?;
+    let mut state = rt.lock();
+    let origins = members(&state, group, win)?;
+    let State { windows, engine, .. } = &mut *state;
+    let window = windows.get_mut(win)?;
+    if window.exposure.is_some() {
+        return Err(sync("the window is posted already"));
+    }
+    if assert & c::MPI_MODE_NOCHECK == 0 {
+        origins.iter().for_each(|origin| window.post(engine, *origin));
+    }
+    window.exposure = Some(Exposure { origins });
+    Ok(())
+}
+
+/// `MPI_Win_start`: waits for the matching `MPI_Win_post`.
+pub unsafe fn win_start(rt: &Runtime, group: GroupHandle, assert: c_int, win: WinHandle) -> MpiResult {
+    check_assert(assert, c::MPI_MODE_NOCHECK)?;
+    let mut guard = rt.lock();
+    let targets = members(&guard, group, win)?;
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    if !window.access.is_over() {
+        return Err(sync("the access epoch before is not over"));
+    }
+    if assert & c::MPI_MODE_NOCHECK == 0 {
+        targets.iter().for_each(|target| window.await_post(engine, *target));
+    }
+    window.access = Access::Started(targets);
+    settle(&mut guard, win, None)
+}
+
+/// `MPI_Win_complete`.
+pub unsafe fn win_complete(rt: &Runtime, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    let targets = match std::mem::replace(&mut window.access, Access::None) {
+        Access::Started(targets) => targets,
+        other => {
+            window.access = other;
+            return Err(sync("MPI_Win_start was not called"));
+        }
+    };
+    targets.iter().for_each(|target| window.tell(engine, *target, Kind::Complete));
+    window.forget_touched();
+    settle(&mut guard, win, None)
+}
+
+/// `MPI_Win_wait`.
+pub unsafe fn win_wait(rt: &Runtime, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    exposed(&guard, win)?;
+    guard.wait(|state| is_completed(state, win).then_some(()));
+    guard.windows.get_mut(win)?.take_error(None)
+}
+
+/// `MPI_Win_test`.
+pub unsafe fn win_test(rt: &Runtime, win: WinHandle, flag: *mut c_int) -> MpiResult {
+    check_place(flag)?;
+    let mut guard = rt.lock();
+    exposed(&guard, win)?;
+    let mut over = is_completed(&mut guard, win);
+    if !over {
+        guard.step();
+        over = is_completed(&mut guard, win);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(flag, c_int::from(over)) }
+}
+
+fn exposed(state: &State, win: WinHandle) -> MpiResult {
+    match state.windows.get(win)?.exposure {
+        Some(_) => Ok(()),
+        None => Err(sync("MPI_Win_post was not called")),
+    }
+}
+
+/// Whether all origins have called `MPI_Win_complete`; then the exposure is over.
+fn is_completed(state: &mut State, win: WinHandle) -> bool {
+    let Ok(window) = state.windows.get_mut(win) else { return true };
+    let Some(exposure) = window.exposure.take() else { return true };
+    let over = window.take_completed(&exposure.origins);
+    if !over {
+        window.exposure = Some(exposure);
+    }
+    over
+}
+
+// --- locks ---
+
+/// `MPI_Win_lock`.
+pub unsafe fn win_lock(rt: &Runtime, lock_type: c_int, rank: c_int, assert: c_int, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    let kind = match lock_type {
+        c::MPI_LOCK_EXCLUSIVE => Kind::LockExclusive,
+        c::MPI_LOCK_SHARED => Kind::LockShared,
+        _ => return Err(MpiError::new(c::MPI_ERR_LOCKTYPE, format!("invalid lock type {lock_type}"))),
+    };
+    check_assert(assert, c::MPI_MODE_NOCHECK)?;
+    let Some(target) = target(window, rank)? else { return Ok(()) };
+    let mut locked = match std::mem::replace(&mut window.access, Access::None) {
+        Access::None | Access::Fence => BTreeMap::new(),
+        Access::Locked(locked) => locked,
+        other => {
+            window.access = other;
+            return Err(sync("the access epoch before is not over"));
+        }
+    };
+    let is_new = !locked.contains_key(&target);
+    let checks = assert & c::MPI_MODE_NOCHECK == 0;
+    if is_new {
+        locked.insert(target, checks);
+    }
+    window.access = Access::Locked(locked);
+    if !is_new {
+        return Err(sync(format!("rank {target} is locked already")));
+    }
+    if checks {
+        window.tell(engine, target, kind);
+    }
+    // Memory that this process uses without operations must be its own from now on. Otherwise the target holds back the operations.
+    let is_direct = window.values.flavor == c::MPI_WIN_FLAVOR_SHARED || target == window.rank;
+    if checks && is_direct {
+        window.ask(engine, target, Kind::Flush);
+        return settle(&mut guard, win, Some(target));
+    }
+    Ok(())
+}
+
+/// `MPI_Win_unlock`.
+pub unsafe fn win_unlock(rt: &Runtime, rank: c_int, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    let Some(target) = target(window, rank)? else { return Ok(()) };
+    let Access::Locked(locked) = &mut window.access else { return Err(sync(format!("rank {target} is not locked"))) };
+    let Some(taken) = locked.remove(&target) else { return Err(sync(format!("rank {target} is not locked"))) };
+    if locked.is_empty() {
+        window.access = Access::None;
+    }
+    window.ask(engine, target, if taken { Kind::Unlock } else { Kind::Flush });
+    settle(&mut guard, win, Some(target))
+}
+
+/// `MPI_Win_lock_all`. The other members' locks are taken with the first operation on each.
+pub unsafe fn win_lock_all(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiResult {
+    check_assert(assert, c::MPI_MODE_NOCHECK)?;
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    if !window.access.is_over() {
+        return Err(sync("the access epoch before is not over"));
+    }
+    let checks = assert & c::MPI_MODE_NOCHECK == 0;
+    window.access = Access::LockedAll { taken: vec![false; window.size() as usize], checks };
+    if checks {
+        let is_direct = window.values.flavor == c::MPI_WIN_FLAVOR_SHARED;
+        let now = if is_direct { 0..window.size() } else { window.rank..window.rank + 1 };
+        for target in now {
+            window.enter(engine, target)?;
+            window.ask(engine, target, Kind::Flush);
+        }
+    }
+    settle(&mut guard, win, None)
+}
+
+/// `MPI_Win_unlock_all`.
+pub unsafe fn win_unlock_all(rt: &Runtime, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    match std::mem::replace(&mut window.access, Access::None) {
+        Access::LockedAll { taken, .. } => {
+            let taken = taken.iter().enumerate().filter(|(_, taken)| **taken);
+            taken.for_each(|(target, _)| window.ask(engine, target as u32, Kind::Unlock));
+        }
+        other => {
+            window.access = other;
+            return Err(sync("MPI_Win_lock_all was not called"));
+        }
+    }
+    window.ask_touched(engine);
+    settle(&mut guard, win, None)
+}
+
+// --- flushes ---
+
+/// `MPI_Win_flush`.
+pub unsafe fn win_flush(rt: &Runtime, rank: c_int, win: WinHandle) -> MpiResult {
+    flush(rt, Some(rank), win, true)
+}
+
+/// `MPI_Win_flush_all`.
+pub unsafe fn win_flush_all(rt: &Runtime, win: WinHandle) -> MpiResult {
+    flush(rt, None, win, true)
+}
+
+/// `MPI_Win_flush_local`.
+pub unsafe fn win_flush_local(rt: &Runtime, rank: c_int, win: WinHandle) -> MpiResult {
+    flush(rt, Some(rank), win, false)
+}
+
+/// `MPI_Win_flush_local_all`.
+pub unsafe fn win_flush_local_all(rt: &Runtime, win: WinHandle) -> MpiResult {
+    flush(rt, None, win, false)
+}
+
+fn flush(rt: &Runtime, rank: Option<c_int>, win: WinHandle, remotely: bool) -> MpiResult {
+    let mut guard = rt.lock();
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    let wanted = match rank {
+        None => None,
+        Some(rank) => match target(window, rank)? {
+            Some(target) => Some(target),
+            None => return Ok(()),
+        },
+    };
+    let is_locked = match &window.access {
+        Access::None | Access::Fence | Access::Started(_) => false,
+        Access::LockedAll { .. } => true,
+        Access::Locked(locked) => wanted.is_none_or(|target| locked.contains_key(&target)),
+    };
+    if !is_locked {
+        return Err(sync("not in an epoch of MPI_Win_lock or MPI_Win_lock_all"));
+    }
+    match wanted {
+        _ if !remotely => {}
+        Some(target) => window.ask(engine, target, Kind::Flush),
+        None => window.ask_touched(engine),
+    }
+    settle(&mut guard, win, wanted)
+}
+
+/// `MPI_Win_sync`: what others have written is visible, and what this process has written is for others.
+pub unsafe fn win_sync(rt: &Runtime, win: WinHandle) -> MpiResult {
+    let mut guard = rt.lock();
+    guard.windows.get(win)?;
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    // A process that polls its window's memory calls nothing else.
+    guard.step();
+    Ok(())
+}
+
+/// Waits until everything with a member, or with all, is complete; returns the first error.
+fn settle(guard: &mut Guard<'_>, win: WinHandle, target: Option<u32>) -> MpiResult {
+    guard.wait(|State { windows, engine, .. }| match windows.get_mut(win) {
+        Ok(window) => window.is_settled(engine, target).then_some(()),
+        Err(_) => Some(()),
+    });
+    guard.windows.get_mut(win)?.take_error(target)
+}
+
+// --- arguments ---
+
+fn check_assert(assert: c_int, known: c_int) -> MpiResult {
+    match assert & !known {
+        0 => Ok(()),
+        _ => Err(MpiError::new(c::MPI_ERR_ASSERT, format!("invalid assertion {assert}"))),
+    }
+}
+
+fn sync(text: impl Into<std::borrow::Cow<'static, str>>) -> MpiError {
+    MpiError::new(c::MPI_ERR_RMA_SYNC, text)
+}
+
+fn member(window: &Window, rank: c_int) -> MpiResult<u32> {
+    let found = u32::try_from(rank).ok().filter(|rank| *rank < window.size());
+    found.ok_or_else(|| MpiError::rank(format!("rank {rank} is not in the window (0 to {})", window.size() - 1)))
+}
+
+/// `None` for `MPI_PROC_NULL`.
+fn target(window: &Window, rank: c_int) -> MpiResult<Option<u32>> {
+    if rank == c::MPI_PROC_NULL { Ok(None) } else { member(window, rank).map(Some) }
+}
+
+/// The ranks in the window of a group's members.
+fn members(state: &State, group: GroupHandle, win: WinHandle) -> MpiResult<Vec<u32>> {
+    let (group, window) = (state.groups.get(group)?, state.windows.get(win)?);
+    let ranks = group.ranks_in(&window.group).collect::<Option<Vec<u32>>>();
+    ranks.ok_or_else(|| MpiError::group("a member of the group is not in the window"))
+}
