@@ -41,6 +41,7 @@ mod spec;
 mod top;
 mod topics;
 mod up;
+mod upgrade;
 mod usage;
 mod verdict;
 mod waits;
@@ -131,6 +132,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Top(_)
         | Command::Doctor { .. }
         | Command::Nodes
+        | Command::Upgrade(_)
         | Command::Ports { .. } => {}
     }
     block_on(command(cli))
@@ -150,6 +152,7 @@ fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failu
 
 async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { global: Global { dvm, json }, command } = cli;
+    let which = dvm.clone();
     let dvm = Dvm::new(dvm, json)?;
     match command {
         Command::Run(Run { launch, show_plan, stdin, label, quiet, reconnect }) => {
@@ -214,6 +217,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
         Command::Top(options) => top::top(&dvm, options, json).await,
         Command::Doctor { all } => doctor::doctor(dvm.client().await?, all, json).await,
+        Command::Upgrade(options) => upgrade::upgrade(&dvm, &options, which).await,
         Command::Examine => doctor::examine(),
         Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,

@@ -25,7 +25,7 @@ pub(crate) mod up;
 pub(crate) mod watching;
 mod words;
 
-pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell};
+pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell, Upgrade};
 pub(crate) use head::HeadCommand;
 pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
 pub(crate) use node::NodeCommand;

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::downs::Downs;
+use crate::upgrade::Successor;
 
 /// An event for the daemon's loop.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) enum Event {
     DirectoryCreated,
     /// Exit at once; steps keep running.
     Terminate,
+    /// Another program takes this daemon's place; steps keep running.
+    Upgrade(Successor),
     /// A standby of this head has connected: it has these logs. `id` gets the number of its connection.
     Follow {
         node: NodeId,

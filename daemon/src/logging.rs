@@ -50,7 +50,7 @@ pub(crate) fn of_steps() -> Vec<String> {
 }
 
 /// Reads a level, or levels of single components: `info,rsd=debug`.
-fn filter(level: &str) -> anyhow::Result<Targets> {
+pub(crate) fn filter(level: &str) -> anyhow::Result<Targets> {
     let wrong = || {
         let text = format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug");
         Failed::new(exit::USAGE, text)

@@ -1,5 +1,5 @@
-//! `rsd`: the daemon of a node (`rsd start`), the process that runs a job's ranks there (`rsd step`), and two commands to a
-//! daemon (`rsd status`, `rsd stop`).
+//! `rsd`: the daemon of a node (`rsd start`), the process that runs a job's ranks there (`rsd step`), and commands to a
+//! daemon (`rsd status`, `rsd stop`, `rsd upgrade`).
 //!
 //! The package `rsd-core` decides; this package turns sockets, timers and processes into its inputs and performs its effects. In
 //! reading order:
@@ -10,6 +10,7 @@
 //! - [`secure`]: certificates and join tokens. [`standby`]: copies of what the head keeps, and other machines that become the head.
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
 //!   [`spawn`], [`reap`]: its ranks.
+//! - [`upgrade`]: another program takes a daemon's place.
 //! - [`inventory`]: the node's resources and load. [`disk`]: the files of a daemon.
 //! - [`metrics`]: metrics for Prometheus.
 //! - [`plan`]: placement on machines that are only described, for `rsctl plan`.
@@ -43,6 +44,7 @@ mod start;
 mod step_process;
 mod steps;
 mod token;
+mod upgrade;
 mod uplink;
 mod way_up;
 
@@ -56,7 +58,12 @@ use options::{Command, ConfigCommand, Unread};
 fn main() -> ExitCode {
     let options = match options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(unread) => return report_unread(&unread, std::env::args_os().any(|arg| arg == "--json")),
+        Err(unread) => {
+            if let Unread::Mistake { text, .. } = &unread {
+                upgrade::go_back(text.lines().next().unwrap_or_default());
+            }
+            return report_unread(&unread, std::env::args_os().any(|arg| arg == "--json"));
+        }
     };
     let as_json = match &options.command {
         Command::Status(options) => options.json,
@@ -64,6 +71,7 @@ fn main() -> ExitCode {
         Command::Token(command) => command.json(),
         Command::Start(_)
         | Command::Stop(_)
+        | Command::Upgrade(_)
         | Command::Completion { .. }
         | Command::Man { .. }
         | Command::Step(_)
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
     let done = match options.command {
         Command::Start(options) => start::start(*options),
         Command::Stop(options) => query::stop(options),
+        Command::Upgrade(options) => upgrade::upgrade(options),
         Command::Status(options) => query::status(options),
         Command::Token(command) => token::token(command),
         Command::Config(ConfigCommand::Show(options)) => settings::show(&options),

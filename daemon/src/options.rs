@@ -74,6 +74,15 @@ pub(crate) enum Command {
     Start(Box<StartOptions>),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
+    /// Replace the program of the daemon on this machine by another version, while its jobs go on
+    #[command(after_help = "Examples:
+  /opt/rsd-2/bin/rsd upgrade            the daemon executes this program
+  rsd upgrade --binary /opt/rsd-2/bin/rsd
+  rsctl upgrade --binary /opt/rsd-2/bin/rsd   all nodes of the DVM, one after the other, the head last
+
+The other program first examines the daemon's options and state; if it cannot read them, nothing changes. If it fails before it is ready,
+the earlier one takes its place again.")]
+    Upgrade(UpgradeOptions),
     /// Print a daemon's role, slots and jobs
     Status(StatusOptions),
     /// Make, list and revoke the tokens with which daemons join and users log in
@@ -286,6 +295,19 @@ pub(crate) struct StartOptions {
     /// Exit when standard input is closed, and stay hidden (for `rsctl run` without a daemon)
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) private: bool,
+    /// Start nothing, and print the version as JSON if a daemon with these arguments could start (for `rsd upgrade`)
+    #[arg(long, hide = true)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeOptions {
+    /// The daemon, by name or state directory
+    #[arg(long, env = "RSD_DVM", value_name = "NAME|STATE_DIR")]
+    pub(crate) dvm: Option<String>,
+    /// The rsd that takes its place [default: the one that performs this command]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) binary: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

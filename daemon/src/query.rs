@@ -29,6 +29,15 @@ pub(crate) fn ask<T>(
     daemon: &Daemon,
     question: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
 ) -> anyhow::Result<T> {
+    ask_within(daemon, DEADLINE, question)
+}
+
+/// Sends one request to a daemon, with this deadline for the answer.
+pub(crate) fn ask_within<T>(
+    daemon: &Daemon,
+    deadline: Duration,
+    question: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+) -> anyhow::Result<T> {
     let failed = |code, text| anyhow::Error::from(Failed { code, text });
     let place = daemon.state_dir().display();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
@@ -40,13 +49,13 @@ pub(crate) fn ask<T>(
             };
             failed(code, format!("cannot reach the daemon in {place}: {error}"))
         })?;
-        match tokio::time::timeout(DEADLINE, question(channel)).await {
+        match tokio::time::timeout(deadline, question(channel)).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => {
                 Err(failed(exit_code(&status).unwrap_or(exit::UNREACHABLE), status.message().to_owned()))
             }
             Err(_) => {
-                Err(failed(exit::UNREACHABLE, format!("the daemon in {place} did not answer within {DEADLINE:?}")))
+                Err(failed(exit::UNREACHABLE, format!("the daemon in {place} did not answer within {deadline:?}")))
             }
         }
     })

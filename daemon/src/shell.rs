@@ -26,6 +26,7 @@ use crate::metrics::pace::Pace;
 use crate::reach::TcpPort;
 use crate::standby::copies::Copies;
 use crate::steps::Steps;
+use crate::upgrade::Successor;
 use crate::way_up::WayUp;
 
 /// How many job numbers are reserved on disk at a time. Replacing a file makes the kernel write it at once, which would slow
@@ -66,6 +67,8 @@ pub(crate) struct Shell {
     held: VecDeque<(u64, Effect)>,
     /// What has come since this head decides nothing more; None: it decides.
     frozen: Option<Vec<Event>>,
+    /// What takes this daemon's place.
+    successor: Option<Successor>,
     /// Why this daemon ends, if that is a failure.
     ended: Option<Failed>,
     over: bool,
@@ -120,6 +123,7 @@ impl Shell {
             copies,
             held: VecDeque::new(),
             frozen: None,
+            successor: None,
             ended: None,
             over: false,
         };
@@ -135,8 +139,8 @@ impl Shell {
         shell
     }
 
-    /// Runs until the daemon is stopped. An error: it has ended because another daemon is the head.
-    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) -> Result<(), Failed> {
+    /// Runs until the daemon is stopped, or until another program takes its place: returns that. An error: it has ended because another daemon is the head.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) -> Result<Option<Successor>, Failed> {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
             let wait = wait.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
@@ -161,7 +165,7 @@ impl Shell {
             self.identity.next_job = self.next_job;
             self.write_identity();
         }
-        self.ended.map_or(Ok(()), Err)
+        self.ended.map_or(Ok(self.successor), Err)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -171,7 +175,11 @@ impl Shell {
                     let waited = self.frozen.take().unwrap_or_default();
                     return waited.into_iter().for_each(|event| self.on_event(event));
                 }
-                Event::Copied | Event::HandedOver { .. } | Event::StepDown(_) | Event::Terminate => {}
+                Event::Copied
+                | Event::HandedOver { .. }
+                | Event::StepDown(_)
+                | Event::Terminate
+                | Event::Upgrade(_) => {}
                 event => return frozen.push(event),
             }
         }
@@ -203,6 +211,7 @@ impl Shell {
             Event::DirectoryCreated => self.write_everything(),
             Event::Sync(waits) => self.journal.sync(waits),
             Event::Terminate => self.over = true,
+            Event::Upgrade(successor) => (self.successor, self.over) = (Some(successor), true),
             Event::Follow { node, to, logs, id } => {
                 let memory = Memory { next_job: self.identity.next_job, next_node: self.identity.next_node };
                 let _ = id.send(self.copies.add(node, to, logs, &self.core.kept(), memory)); // the standby may be gone

@@ -18,14 +18,16 @@ use rsd_proto::transport::token::{InvalidToken, Token};
 
 use crate::descriptors;
 use crate::disk::state_dir::{StateDir, make_private};
+use crate::disk::{journal, step_files};
 use crate::failed::{Failed, say};
 use crate::logging;
 use crate::options::StartOptions;
 use crate::reach;
 use crate::settings::{self, named_file, runtime_dir};
+use crate::upgrade;
 
 /// Set in the environment of a daemon in the background: to [`TERMINAL`], if its first output is shown on a terminal.
-const DAEMONIZED: &str = "RSD_DAEMONIZED";
+pub(crate) const DAEMONIZED: &str = "RSD_DAEMONIZED";
 const TERMINAL: &str = "terminal";
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
@@ -40,8 +42,9 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         // Before anything is read from standard input: what was read would be lost.
         execute_with_settings_file(options.config.as_deref())?;
     }
-    let token = token(&options)?;
-    if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os(DAEMONIZED).is_none())
+    let token = if options.check { None } else { token(&options)? };
+    let is_first = std::env::var_os(DAEMONIZED).is_none() && !options.check;
+    if let Some(join) = options.join.as_deref().filter(|_| is_first)
         && let Some(why) = check_join(join)?
     {
         say(&format!("--join {join}: {why}: retrying"));
@@ -55,6 +58,9 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
             default_state_dir(name_of(&options))?
         }
     };
+    if options.check {
+        return check(&options, &state_dir);
+    }
     if options.foreground { foreground(options, token, &state_dir) } else { background(&options, token, &state_dir) }
 }
 
@@ -168,7 +174,8 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
     let log =
         log.as_mut().map_err(|error| Failed::new(exit::SYSTEM, format!("open {}: {error}", log_path.display())))?;
     let before = log.seek(SeekFrom::End(0))?;
-    let mut command = Command::new(std::env::current_exe().context("find the rsd program")?);
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("rsd");
     command.args(["start", "--foreground", "--state-dir"]).arg(state_dir);
     for (flag, value) in [
         ("--name", &options.name),
@@ -258,6 +265,7 @@ fn execute_with_settings_file(config: Option<&Path>) -> anyhow::Result<()> {
 }
 
 fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> anyhow::Result<()> {
+    upgrade::reap_inherited();
     if std::env::var_os(DAEMONIZED).is_some() {
         // Leaves the terminal of the shell that started it. This fails only if the process already leads a session.
         let _ = nix::unistd::setsid();
@@ -270,6 +278,9 @@ fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> 
     descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let done = runtime.block_on(daemon::serve(options, token, settings, &state_dir));
+    if let Err(error) = &done {
+        upgrade::go_back(&format!("{error:#}"));
+    }
     if let (Err(error), Some(_)) = (&done, std::env::var_os(DAEMONIZED)) {
         // Without a newline, which says that the daemon is ready.
         print!("{error:#}");
@@ -277,5 +288,21 @@ fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> 
     }
     // The threads that watch steps end with the process.
     runtime.shutdown_background();
-    done
+    match done? {
+        Some(successor) => Err(upgrade::execute(&successor)),
+        None => Ok(()),
+    }
+}
+
+/// Examines whether a daemon with these options and this state directory could start, for one of another version that runs there.
+fn check(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
+    let settings = settings::settings()?;
+    logging::filter(options.logging.log.as_deref().unwrap_or(&settings.log.level))?;
+    daemon::declared("node.resources or --resource", &options.resource)?;
+    daemon::declared("jobs.resources", &settings.jobs.resources)?;
+    journal::check(state_dir)?;
+    step_files::check(state_dir)?;
+    let (version, newest, oldest) = (rsd_proto::VERSION, rsd_proto::PROTOCOL, rsd_proto::PROTOCOL_OLDEST);
+    println!("{}", serde_json::json!({ "version": version, "protocol": newest, "protocol_oldest": oldest }));
+    Ok(())
 }

@@ -31,6 +31,7 @@ use crate::owner::Owner;
 use crate::reap::{self, Killed};
 use crate::serve::callers::ROOT;
 use crate::spawn::PidFd;
+use crate::upgrade;
 
 /// A launch keeps the node busy for about this long; starting a process at the same time would slow it down.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);
@@ -66,13 +67,12 @@ impl Steps {
             return self.start_as(owner, node, launch);
         }
         let order = format!("{} {node}\n", launch.job);
-        let ready = self.reserve.take().and_then(|mut child| send_order(&mut child, &order).is_ok().then_some(child));
-        let mut child = match ready {
-            Some(child) => child,
+        let ready = self.reserve.take().and_then(|mut child| Some((send_order(&mut child, &order).ok()?, child)));
+        let (orders, mut child) = match ready {
+            Some(ready) => ready,
             None => {
                 let mut child = self.spawn()?;
-                send_order(&mut child, &order).context("send the launch to `rsd step`")?;
-                child
+                (send_order(&mut child, &order).context("send the launch to `rsd step`")?, child)
             }
         };
         self.refill_at = Some(Instant::now() + REFILL_PAUSE);
@@ -81,6 +81,7 @@ impl Steps {
         self.running.insert(job, pid);
         tokio::spawn(async move {
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
+            drop(orders);
             match end {
                 // It has already ended the processes that its ranks left.
                 StepEnd::Exited(0) => report_step_lost(&door, job, end),
@@ -188,7 +189,7 @@ impl Steps {
 fn step_command(dir: &Path) -> tokio::process::Command {
     // /proc/self/exe is this program even if its file was replaced: a daemon and its steps must have the same version.
     let mut command = tokio::process::Command::new("/proc/self/exe");
-    command.arg0("rsd").arg("step").arg(dir);
+    command.arg0("rsd").arg("step").arg(dir).env_remove(upgrade::BACK).env_remove(upgrade::FAILED);
     if let Some(files) = descriptors::of_steps() {
         command.arg(format!("--nofile={files}"));
     }
@@ -196,12 +197,13 @@ fn step_command(dir: &Path) -> tokio::process::Command {
     command
 }
 
-/// Writes an order to a step process. An order is far smaller than a pipe's buffer, so a write fails only if the process has
+/// Writes an order to a step process. The order is valid while the pipe is open. An order is far smaller than a pipe's buffer, so a write fails only if the process has
 /// ended.
-fn send_order(child: &mut Child, order: &str) -> anyhow::Result<()> {
+fn send_order(child: &mut Child, order: &str) -> anyhow::Result<File> {
     let stdin = child.stdin.take().context("internal error: standard input is not a pipe")?.into_owned_fd()?;
-    File::from(stdin).write_all(order.as_bytes())?;
-    Ok(())
+    let mut pipe = File::from(stdin);
+    pipe.write_all(order.as_bytes())?;
+    Ok(pipe)
 }
 
 /// Watches a step process that an earlier daemon started. It holds a lock until it ends.

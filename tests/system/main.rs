@@ -50,6 +50,7 @@ mod tls;
 mod topics;
 mod tree;
 mod unreachable;
+mod upgrade;
 mod usage;
 mod users;
 mod waits;

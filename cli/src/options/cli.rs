@@ -199,6 +199,9 @@ pub(crate) enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// Replace the daemons' program by another version on all nodes, one after the other, while jobs go on
+    #[command(after_help = UPGRADE_HELP)]
+    Upgrade(Upgrade),
     /// Examine this node (started by doctor as a job)
     #[command(hide = true)]
     Examine,
@@ -369,3 +372,21 @@ pub(crate) enum Shell {
     Zsh,
     Fish,
 }
+
+/// `upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    /// Names, or +idK [default: all nodes, the head last]
+    #[arg(value_name = "NODE")]
+    pub(crate) nodes: Vec<String>,
+    /// The rsd that takes the place of the daemons, at the same path on every node [default: the one beside this rsctl]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) binary: Option<PathBuf>,
+}
+
+const UPGRADE_HELP: &str = "Examples:
+  rsctl upgrade                                   all nodes execute the rsd beside this rsctl
+  rsctl upgrade --binary /opt/rsd-2/bin/rsd
+  rsctl upgrade node7 --binary /opt/rsd-2/bin/rsd  one node first, to try it
+
+A rank on each node runs `rsd upgrade`. The first failure ends it: that daemon goes on with its earlier program.";

@@ -101,6 +101,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Metrics
         | Command::Top(_)
         | Command::Doctor { .. }
+        | Command::Upgrade(_)
         | Command::Examine
         | Command::Ports { .. } => {}
     }

@@ -18,8 +18,8 @@ use rsd_proto::v1::{
     KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply,
     ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply,
     ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record,
-    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply,
-    WaitsRequest, WhyReason, WhyReply,
+    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream, UpgradeReply, UpgradeRequest,
+    WaitingMember, WaitsReply, WaitsRequest, WhyReason, WhyReply,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -306,6 +306,10 @@ impl Dvm for Fake {
 
     async fn get_status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         Ok(Response::new(StatusReply::default()))
+    }
+
+    async fn upgrade(&self, _: Request<UpgradeRequest>) -> Result<Response<UpgradeReply>, Status> {
+        Ok(Response::new(UpgradeReply::default()))
     }
 
     async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownReply>, Status> {

@@ -150,6 +150,11 @@ impl Journal {
     }
 }
 
+/// Checks that the journal in this directory can be read.
+pub(crate) fn check(dir: &Path) -> anyhow::Result<()> {
+    read(&dir.join("journal")).map(drop)
+}
+
 /// Deletes the journal of another DVM.
 pub(crate) fn forget(dir: &Path) {
     for name in ["journal", "kept"] {

@@ -2,6 +2,8 @@
 //! there, locks the file while it runs, and marks it before it starts ranks. So a restarted daemon knows which steps live, and which
 //! launches no step has taken.
 //!
+//! The files of an earlier version are read: its steps go on when a daemon is upgraded. Files of a newer version are refused.
+//!
 //! A daemon can be killed at any moment, and a step can be in the middle of taking its launch then. Whoever locks the file decides:
 //!
 //! - A daemon that starts and finds a file that is neither locked nor marked deletes it while it holds the lock. The launch will
@@ -15,14 +17,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
-use nix::unistd::Pid;
+use anyhow::{Context, bail};
 use prost::Message;
 use rsd_core::JobId;
+use rsd_proto::transport::exit;
 use rsd_proto::v1::Launch;
 
 use super::state_dir::try_lock_for;
+use crate::failed::Failed;
 
+/// The format that is written, and the newest that is read. Format 0 did not say so.
+const FORMAT: u32 = 1;
 /// The extension of a file that is being written.
 const UNWRITTEN: &str = "new";
 /// The permissions of a launch that no step has taken, and of one that a step has.
@@ -45,6 +50,7 @@ pub(crate) fn write(state_dir: &Path, launch: &Launch) -> anyhow::Result<()> {
     let new = path.with_extension(UNWRITTEN);
     let _ = fs::remove_file(&new); // a daemon may have been killed while it wrote
     let file = OpenOptions::new().write(true).create_new(true).mode(NEW).open(&new);
+    let launch = Launch { format: FORMAT, ..launch.clone() };
     let written = file.and_then(|mut file| file.write_all(&launch.encode_to_vec()));
     written.and_then(|()| fs::rename(&new, &path)).with_context(|| format!("write {}", path.display()))
 }
@@ -60,10 +66,35 @@ pub(crate) fn forget(state_dir: &Path, job: JobId) {
     let _ = fs::remove_file(step_file(state_dir, job));
 }
 
-/// Returns the launches that an earlier daemon wrote to `steps/` and that a step has taken. Deletes the others.
-pub(crate) fn known(state_dir: &Path) -> Vec<KnownStep> {
-    let entries = fs::read_dir(state_dir.join("steps")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| known_step(&entry.path())).collect()
+/// Returns the launches that an earlier daemon wrote to `steps/` and that a step has taken. Deletes the others. Fails if a newer version of
+/// rsd has written one; then nothing is changed.
+pub(crate) fn known(state_dir: &Path) -> anyhow::Result<Vec<KnownStep>> {
+    check(state_dir)?;
+    Ok(paths(state_dir).filter_map(|path| known_step(&path)).collect())
+}
+
+/// Checks that all launches can be read.
+pub(crate) fn check(state_dir: &Path) -> anyhow::Result<()> {
+    for path in paths(state_dir).filter(|path| job_of(path).is_some()) {
+        let launch = fs::read(&path).ok().and_then(|bytes| Launch::decode(&*bytes).ok());
+        if let Some(newer) = launch.map(|launch| launch.format).filter(|format| *format > FORMAT) {
+            let text = format!(
+                "{} was written by a newer version of rsd (format {newer}; this one reads formats up to {FORMAT}): start that version, or \
+                 give this daemon another --state-dir",
+                path.display()
+            );
+            bail!(Failed::new(exit::SYSTEM, text));
+        }
+    }
+    Ok(())
+}
+
+fn paths(state_dir: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(state_dir.join("steps")).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn job_of(path: &Path) -> Option<JobId> {
+    path.file_name()?.to_str()?.parse().ok()
 }
 
 /// Waits until the step of a job, which an earlier daemon started, has ended.
@@ -82,7 +113,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 fn known_step(path: &Path) -> Option<KnownStep> {
-    let job: JobId = path.file_name()?.to_str()?.parse().ok()?;
+    let job = job_of(path)?;
     let mut file = open(path).ok()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
@@ -140,15 +171,19 @@ impl StepFile {
     }
 }
 
-/// Reads, locks and marks a step's launch, which the daemon with this pid has ordered. None: that daemon has ended, and a step of the
-/// next one takes the launch.
-pub(crate) fn take_step(state_dir: &Path, job: JobId, daemon: Pid) -> anyhow::Result<Option<(Launch, StepFile)>> {
+/// Reads, locks and marks a step's launch, which a daemon has ordered. None: that daemon is no longer there (`is_current`), and a step of
+/// the next one takes the launch.
+pub(crate) fn take_step(
+    state_dir: &Path,
+    job: JobId,
+    is_current: impl Fn() -> bool,
+) -> anyhow::Result<Option<(Launch, StepFile)>> {
     let path = step_file(state_dir, job);
     let file = match open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound && Pid::parent() != daemon => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_current() => return Ok(None),
         other => other.with_context(|| format!("open {}", path.display()))?,
     };
-    if Pid::parent() != daemon {
+    if !is_current() {
         return Ok(None);
     }
     let taken = take(file).with_context(|| format!("take {}", path.display()))?;
@@ -191,13 +226,13 @@ mod tests {
     }
 
     fn alive(dir: &Path) -> Vec<(JobId, bool)> {
-        known(dir).into_iter().map(|step| (step.launch.job, step.alive)).collect()
+        known(dir).unwrap().into_iter().map(|step| (step.launch.job, step.alive)).collect()
     }
 
     #[test]
     fn a_launch_that_no_step_has_taken_is_deleted_and_others_are_known() {
         let dir = written("taken");
-        let (launch, file) = take_step(&dir, JOB, Pid::parent()).unwrap().unwrap();
+        let (launch, file) = take_step(&dir, JOB, || true).unwrap().unwrap();
         assert_eq!(launch.job, JOB);
         assert_eq!(alive(&dir), [(JOB, true)]);
         drop(file);
@@ -214,12 +249,11 @@ mod tests {
         let opened = open_to_read(&dir, JOB).unwrap();
         assert_eq!(alive(&dir), []);
         assert!(take_given(&opened).unwrap().is_none(), "the next daemon has deleted it");
-        let other = Pid::this();
-        assert!(take_step(&dir, JOB, other).unwrap().is_none(), "there is no file");
+        assert!(take_step(&dir, JOB, || false).unwrap().is_none(), "there is no file");
         write(&dir, &Launch { job: JOB, ..Default::default() }).unwrap();
-        assert!(take_step(&dir, JOB, other).unwrap().is_none(), "the file is of the next daemon");
-        assert!(take_step(&dir, JOB, Pid::parent()).unwrap().is_some());
-        assert!(take_step(&dir, 8, Pid::parent()).is_err(), "the own daemon must have written it");
+        assert!(take_step(&dir, JOB, || false).unwrap().is_none(), "the file is of the next daemon");
+        assert!(take_step(&dir, JOB, || true).unwrap().is_some());
+        assert!(take_step(&dir, 8, || true).is_err(), "the own daemon must have written it");
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -229,7 +263,28 @@ mod tests {
         fs::rename(step_file(&dir, JOB), step_file(&dir, JOB).with_extension(UNWRITTEN)).unwrap();
         assert_eq!(alive(&dir), []);
         write(&dir, &Launch { job: JOB, ..Default::default() }).unwrap();
-        assert!(take_step(&dir, JOB, Pid::parent()).unwrap().is_some());
+        assert!(take_step(&dir, JOB, || true).unwrap().is_some());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_files_of_every_version_are_read_and_those_of_a_newer_one_refused() {
+        let dir = written("formats");
+        let sample = include_bytes!("step_files/format-0");
+        fs::write(step_file(&dir, 1), sample).unwrap();
+        fs::set_permissions(step_file(&dir, 1), Permissions::from_mode(TAKEN)).unwrap();
+        let (launch, _file) = take_step(&dir, JOB, || true).unwrap().unwrap();
+        assert_eq!(launch.format, FORMAT);
+        let mut steps = known(&dir).unwrap();
+        steps.sort_by_key(|step| step.launch.job);
+        let found: Vec<_> = steps.iter().map(|step| (step.launch.job, step.launch.format, step.alive)).collect();
+        assert_eq!(found, [(1, 0, false), (JOB, FORMAT, true)]);
+        assert_eq!(steps[0].launch.map.as_ref().unwrap().nodes, [0]);
+        let newer = Launch { format: FORMAT + 1, ..launch };
+        fs::write(step_file(&dir, 9), newer.encode_to_vec()).unwrap();
+        let refused = known(&dir).unwrap_err().to_string();
+        assert!(refused.contains("steps/9 was written by a newer version of rsd (format 2;"), "{refused}");
+        assert!(step_file(&dir, 9).exists(), "nothing is changed");
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -15,7 +15,7 @@ use rsd_proto::v1::{
     KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
     ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest,
     NodeInfo, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, WaitsReply, WaitsRequest, WhyReply,
+    StatusRequest, UpgradeReply, UpgradeRequest, WaitsReply, WaitsRequest, WhyReply,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -195,6 +195,9 @@ impl Dvm for ForwardService {
     }
     async fn get_status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
         serve::status(&self.door, self.callers.of(&request)?, &self.about).await
+    }
+    async fn upgrade(&self, request: Request<UpgradeRequest>) -> Reply<UpgradeReply> {
+        serve::upgrade(&self.door, self.callers.of(&request)?, &self.about, request.into_inner()).await
     }
     async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
         serve::shutdown(&self.door, self.callers.of(&request)?, request.into_inner()).await

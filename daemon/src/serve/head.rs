@@ -14,7 +14,7 @@ use rsd_proto::v1::{
     KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
     ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest,
     NodeInfo, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, WaitsReply, WaitsRequest, WhyReply, change_job_request, job_event,
+    StatusRequest, UpgradeReply, UpgradeRequest, WaitsReply, WaitsRequest, WhyReply, change_job_request, job_event,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,7 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::callers::Callers;
 use super::groups::{self, JoinEvents};
-use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected};
+use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected, upgrade};
 use crate::disk::job_log::{Follower, JobLogs};
 use crate::door::Door;
 use crate::random::random;
@@ -463,6 +463,10 @@ impl Dvm for HeadService {
 
     async fn get_status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
         status(&self.door, self.callers.of(&request)?, &self.about).await
+    }
+
+    async fn upgrade(&self, request: Request<UpgradeRequest>) -> Reply<UpgradeReply> {
+        upgrade(&self.door, self.callers.of(&request)?, &self.about, request.into_inner()).await
     }
 
     async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {

@@ -23,14 +23,19 @@ pub(crate) mod link;
 pub(crate) mod observe;
 pub(crate) mod pmi;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::pin::Pin;
 
+use bytes::Bytes;
 use rsd_core::rsd::{Answer, Call, Caller, Refused};
 use rsd_proto::transport::{exit, refusal};
-use rsd_proto::v1::{ShutdownReply, ShutdownRequest, StatusReply};
+use rsd_proto::v1::{ShutdownReply, ShutdownRequest, StatusReply, UpgradeReply, UpgradeRequest};
 use tonic::{Code, Response, Status};
 
 use crate::door::{Door, Event};
+use crate::upgrade::{self, Successor};
 
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
@@ -40,6 +45,8 @@ type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Se
 pub(crate) struct About {
     pub(crate) state_dir: String,
     pub(crate) started_ms: u64,
+    /// The arguments with which another program takes this daemon's place. None: it is private.
+    pub(crate) arguments: Option<Vec<OsString>>,
 }
 
 /// Translates a refusal to gRPC.
@@ -93,4 +100,29 @@ pub(crate) async fn shutdown(door: &Door, caller: Caller, request: ShutdownReque
     }
     let answer = door.call(caller, Call::Shutdown { force: request.force }).await;
     reply!(answer, Answer::Stopping { unreached } => ShutdownReply { unreached })
+}
+
+/// Handles a request that another program takes this daemon's place, in the same way on every daemon.
+pub(crate) async fn upgrade(
+    door: &Door,
+    caller: Caller,
+    about: &About,
+    request: UpgradeRequest,
+) -> Reply<UpgradeReply> {
+    if !caller.is_admin {
+        let text = "only root replaces the program of a daemon that serves all users";
+        return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
+    }
+    let Some(arguments) = about.arguments.clone() else {
+        return Err(refusal(Code::FailedPrecondition, exit::USAGE, "this daemon is private, and ends with its job"));
+    };
+    let program = PathBuf::from(request.program);
+    let checked = upgrade::check(&program, &arguments).await;
+    let version = checked.map_err(|failed| refusal(Code::FailedPrecondition, failed.code, failed.text))?;
+    let reply = UpgradeReply {
+        version,
+        arguments: arguments.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(),
+    };
+    door.send(Event::Upgrade(Successor { program, arguments }));
+    Ok(Response::new(reply))
 }

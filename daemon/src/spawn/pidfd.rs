@@ -2,8 +2,9 @@
 //! descriptor stands for that process only, even if another process reuses the number.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::io::Interest;
@@ -41,6 +42,12 @@ impl PidFd {
     /// Opens the process that has this pid now. Fails with `NotFound` if there is none.
     pub(crate) fn open(pid: Pid) -> io::Result<PidFd> {
         Ok(PidFd(open(pid)?))
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {

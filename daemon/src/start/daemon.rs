@@ -65,6 +65,7 @@ use crate::standby::files::{self, Files};
 use crate::standby::follow::Standby;
 use crate::standby::promote::Promotion;
 use crate::steps;
+use crate::upgrade::{self, Successor};
 use crate::uplink;
 use crate::way_up::WayUp;
 
@@ -75,13 +76,13 @@ const FULL_DISK_BYTES: u64 = 128 << 10;
 /// The largest request about tokens and certificates, which callers without a certificate may send.
 const ACCESS_BYTES_MAX: usize = 4 << 10;
 
-/// Runs a daemon until it has stopped.
+/// Runs a daemon until it has stopped, or until another program takes its place: returns that.
 pub(super) async fn serve(
     options: StartOptions,
     token: Option<Token>,
     settings: Settings,
     state_dir: &Arc<StateDir>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Successor>> {
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
     // What is wrong with these shows before the token, which may serve only once, is used.
@@ -118,7 +119,7 @@ pub(super) async fn serve(
         identity.name = name;
     }
 
-    let found = step_files::known(state_dir.path());
+    let found = step_files::known(state_dir.path())?;
     let steps = found.iter().filter_map(|step| {
         let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
         Some(KnownStep {
@@ -186,7 +187,8 @@ pub(super) async fn serve(
     );
 
     let (stop_serving, stopped) = oneshot::channel();
-    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
+    let arguments = (!options.private).then(|| upgrade::arguments((!listen.is_empty()).then_some(&*listen)));
+    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms(), arguments };
     let refusals = refusals::logged();
     let tcp = bound.and(membership.own()).map(|own| TcpDoor { listeners, own, refusals: refusals.clone() });
     let admission = Admission { serves_all: callers.serves_all, connections };
@@ -269,15 +271,23 @@ pub(super) async fn serve(
     let join_line = join_line(&door, &membership, &at).await;
     let more = [out_of_reach, metrics_line, join_line, full_disk(state_dir)];
     let more: String = more.into_iter().flatten().collect();
-    let mut ended = Ok(());
+    let mut ended = Ok(None);
     let mut presence = announce(&options, state_dir, sockets, &identity, (&listen, &reachable), inventory, &more)?;
     tokio::select! {
         over = &mut work => ended = over.context("the daemon's loop")?,
         () = presence.keep() => {}
     }
 
-    info!("stopping");
-    notify("STOPPING=1");
+    match &ended {
+        Ok(Some(Successor { program, .. })) => {
+            info!(program = %program.display(), "another program takes this daemon's place");
+            notify("RELOADING=1");
+        }
+        Ok(None) | Err(_) => {
+            info!("stopping");
+            notify("STOPPING=1");
+        }
+    }
     drop(presence);
     // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
@@ -534,6 +544,7 @@ fn announce(
     });
     let (slots, reason) = (inventory.slots, inventory.slots_reason.clone());
     let presence = Presence::show(sockets, record, inventory)?;
+    upgrade::arrived();
     notify("READY=1");
     let role = if options.join.is_none() { "head" } else { "node" };
     let for_all = if serves_all { ", for all users" } else { "" };
@@ -576,7 +587,7 @@ fn notify(state: &str) {
 }
 
 /// Parses the resources that a user declares.
-fn declared(wherefrom: &str, texts: &[String]) -> Result<Vec<Resource>, Failed> {
+pub(super) fn declared(wherefrom: &str, texts: &[String]) -> Result<Vec<Resource>, Failed> {
     let found = resources::declared(texts).map_err(|why| Failed::new(exit::USAGE, format!("{wherefrom}: {why}")))?;
     Ok(found.into_iter().map(|(name, amount)| Resource { name, amount }).collect())
 }

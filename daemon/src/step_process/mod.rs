@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 use prost::Message;
@@ -108,7 +109,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let _about = error_span!("step", job, node).entered();
         let taken = match given {
             Some(given) => Some(given),
-            None => step_files::take_step(&options.state_dir, job, daemon)?,
+            None => step_files::take_step(&options.state_dir, job, || Pid::parent() == daemon && !is_order_over())?,
         };
         let Some((launch, file)) = taken else { return Ok(()) };
         let map = launch.map.context("the launch has no map")?;
@@ -153,6 +154,14 @@ fn files_of_each_rank(spec: &JobSpec) -> u64 {
     let reads_stdin =
         spec.stdin.as_ref().is_some_and(|stdin| matches!(stdin.target, Some(stdin_target::Target::All(true))));
     2 * u64::from(!spec.output_dir.is_empty()) + u64::from(reads_stdin)
+}
+
+/// Whether the daemon that gave the order holds the pipe no longer: it has ended, or another program has taken its place.
+fn is_order_over() -> bool {
+    let stdin = std::io::stdin();
+    let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    let closed = PollFlags::POLLHUP | PollFlags::POLLERR;
+    poll(&mut polled, PollTimeout::ZERO).is_ok() && polled[0].revents().is_some_and(|events| events.intersects(closed))
 }
 
 /// Waits for the order, a job and this node's id. None: the daemon has ended first.

@@ -1901,6 +1901,21 @@ pub struct ShutdownReply {
     #[prost(string, repeated, tag = "1")]
     pub unreached: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeRequest {
+    /// The path of an rsd.
+    #[prost(string, tag = "1")]
+    pub program: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeReply {
+    /// That of the program.
+    #[prost(string, tag = "1")]
+    pub version: ::prost::alloc::string::String,
+    /// The arguments with which it is executed, without its name.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub arguments: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
     /// Only events with larger numbers; absent: all that the head has kept.
@@ -2488,6 +2503,9 @@ pub struct Launch {
     /// As whom the job runs; absent in a DVM that serves one user, whose daemons run everything as themselves.
     #[prost(message, optional, tag = "5")]
     pub owner: ::core::option::Option<User>,
+    /// In the file that a daemon keeps for a step: the format of the file. 0 is the first.
+    #[prost(uint32, tag = "6")]
+    pub format: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaunchBody {

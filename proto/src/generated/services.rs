@@ -676,6 +676,29 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Shutdown"));
             self.inner.unary(req, path, codec).await
         }
+        /// The daemon that receives the call executes another program in its place: the same process, with the same arguments. Its jobs go on.
+        /// Only on its own machine. When it has answered, the daemon is about to do so.
+        pub async fn upgrade(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::UpgradeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::UpgradeReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/Upgrade");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Upgrade"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -877,6 +900,15 @@ pub mod dvm_server {
             request: tonic::Request<crate::v1::ShutdownRequest>,
         ) -> std::result::Result<
             tonic::Response<crate::v1::ShutdownReply>,
+            tonic::Status,
+        >;
+        /// The daemon that receives the call executes another program in its place: the same process, with the same arguments. Its jobs go on.
+        /// Only on its own machine. When it has answered, the daemon is about to do so.
+        async fn upgrade(
+            &self,
+            request: tonic::Request<crate::v1::UpgradeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::UpgradeReply>,
             tonic::Status,
         >;
     }
@@ -2250,6 +2282,49 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ShutdownSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/Upgrade" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpgradeSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::UpgradeRequest>
+                    for UpgradeSvc<T> {
+                        type Response = crate::v1::UpgradeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::UpgradeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::upgrade(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpgradeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

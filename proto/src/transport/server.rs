@@ -181,7 +181,11 @@ fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
     match (who, service, method) {
         (Who::Local { uid, .. }, _, _) if uid == 0 || uid == own_uid() => Ok(()),
         // Another user, whom a daemon that serves all users has let in: the state machine knows what is whose.
-        (Who::Local { .. }, "rsd.v1.Dvm", method) if method != "Shutdown" => Ok(()),
+        (Who::Local { .. }, "rsd.v1.Dvm", method) if !matches!(method, "Shutdown" | "Upgrade") => Ok(()),
+        // It names a program of this machine.
+        (Who::Node(_) | Who::User(_), "rsd.v1.Dvm", "Upgrade") => {
+            Err("a daemon's program is replaced on its own machine: rsd upgrade".to_owned())
+        }
         (Who::Local { .. }, "rsd.v1.Link", "Attach")
         | (Who::Local { .. }, "rsd.v1.Pmi" | "rsd.v1.Observe", _)
         | (Who::Local { .. }, "rsd.v1.Access", "NewToken" | "ListTokens" | "RevokeToken")

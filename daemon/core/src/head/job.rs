@@ -384,6 +384,7 @@ impl Job {
             body: body.encode_to_vec().into(),
             group: bytes::Bytes::new(),
             owner: self.owner.clone(),
+            format: 0,
         };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
         (self.started_ms, self.secret) = (now.unix_ms, kept_secret);
