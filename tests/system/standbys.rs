@@ -125,7 +125,7 @@ fn a_user_on_another_machine_names_the_head_and_where_the_next_one_will_be() {
     rsctl(&["login", &list, "--token", token.trim()]).ok();
     let gate = dvm.scratch().join("gate");
     let wait = format!("echo up; until [ -e {} ]; do sleep 0.05; done; echo done", gate.display());
-    let job = rsctl(&["--dvm", &list, "run", "--host", "node1", "sh", "-c", &wait]).start();
+    let job = rsctl(&["--dvm", &list, "run", "-n", "1", "--host", "node1", "sh", "-c", &wait]).start();
     job.until_stdout(|out| out.contains("up").then_some(()));
     let pid = Pid::from_raw(dvm.pid(0));
     kill(pid, Signal::SIGKILL).expect("the head runs");
@@ -134,7 +134,7 @@ fn a_user_on_another_machine_names_the_head_and_where_the_next_one_will_be() {
     promote(&dvm, "").ok();
     dvm.file("gate", "");
     assert_eq!(job.end().ok(), "up\ndone\n");
-    assert_eq!(rsctl(&["--dvm", &list, "run", "--host", "node2", "echo", "hello"]).ok(), "hello\n");
+    assert_eq!(rsctl(&["--dvm", &list, "run", "-n", "1", "--host", "node2", "echo", "hello"]).ok(), "hello\n");
     stop(&dvm);
 }
 

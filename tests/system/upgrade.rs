@@ -54,6 +54,11 @@ fn all_daemons_get_another_program_while_jobs_run() {
     assert_eq!((out.matches("up").count(), out.matches("done").count()), (6, 6), "{out}");
     dvm.ctl(&format!("wait {queued}")).ok();
     assert_eq!(dvm.ctl("run -n 12 echo here").ok(), "here\n".repeat(12));
+    let back = built::rsd().display().to_string();
+    let said = dvm.rsctl(["upgrade", "node2", "--binary", &back]).deadline(Duration::from_secs(60)).ok();
+    assert!(said.contains("1 node upgraded"), "{said}");
+    let programs = [0, 1, 2].map(|at| program(&dvm, at) == other);
+    assert_eq!(programs, [true, true, false], "only the named node has another program");
     // The steps that the earlier programs have started are reaped.
     for pid in pids {
         eventually("no zombie is left", Duration::from_secs(10), || {
