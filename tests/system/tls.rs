@@ -13,7 +13,8 @@ use rsd_proto::services::link_client::LinkClient;
 use rsd_proto::transport::token::Token;
 use rsd_proto::transport::{Dialer, Own, Target, access_client, dial, dvm_client, exit_code, link_client, renewal};
 use rsd_proto::v1::{
-    Credentials, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, hello, up,
+    Credentials, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, UpgradeRequest,
+    hello, up,
 };
 use rsd_tests::{Call, Dvm, Options, Running, built, eventually, state_dir};
 use serde_json::Value;
@@ -518,6 +519,13 @@ fn a_user_on_another_machine_logs_in_and_runs_jobs() {
     let own = Own::new(&login()).expect("the credentials are right");
     let refusal = block_on(attach(Target::Tcp(listen.clone(), own.dialer(None)), node_hello("", 1)));
     assert!(refusal.message().contains("does not allow rsd.v1.Link/Attach"), "{refusal}");
+    // Nor does it replace the head's program.
+    let refusal = block_on(async {
+        let channel = dial(&Target::Tcp(listen.clone(), own.dialer(None)), WITHIN).await.expect("the head accepts");
+        let request = UpgradeRequest { program: "/bin/true".into() };
+        dvm_client(channel).upgrade(request).await.expect_err("it is not on this machine")
+    });
+    assert!(refusal.message().contains("replaced on its own machine"), "{refusal}");
     // On the head's machine the address leads to the unix socket and needs no login.
     assert_eq!(dvm.rsctl(["--dvm", &listen, "run", "-n", "1", "echo", "near"]).ok(), "near\n");
 }

@@ -157,7 +157,11 @@ fn a_job_of_another_user_does_not_exist() {
     let user = User::from_uid(Uid::from_raw(1)).expect("the database can be read").expect("the user exists").name;
     assert!(listed.contains("USER") && listed.contains(&user), "{listed}");
     assert_eq!(shared.jobs(1).len(), 2);
-    for (words, said) in [("stop", "only root"), ("token new --user 1", "only root makes tokens for other users")] {
+    for (words, said) in [
+        ("stop", "only root"),
+        ("upgrade", "only root"),
+        ("token new --user 1", "only root makes tokens for other users"),
+    ] {
         let refused = shared.run(2, shared.bin.join("rsd")).args(words.split_whitespace()).fails(245);
         assert!(refused.contains(said), "{words}: {refused}");
     }
