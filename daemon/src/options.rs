@@ -16,6 +16,10 @@ use rsd_proto::visible::visible;
 
 use crate::owner::Owner;
 
+/// Set in the environment of a daemon in the background: to [`TERMINAL`], if its first output is shown on a terminal.
+pub(crate) const DAEMONIZED: &str = "RSD_DAEMONIZED";
+pub(crate) const TERMINAL: &str = "terminal";
+
 /// The resident process manager: one daemon per node; together they run parallel programs
 #[derive(Debug, Parser)]
 #[command(name = "rsd", version, max_term_width = 100, after_help = "Run programs with rsctl. More: rsctl help")]

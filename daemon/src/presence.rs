@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 use crate::disk::runtime_dir::RuntimeDir;
 use crate::disk::state_dir::StateDir;
 use crate::door::{Door, Event};
+use crate::options::DAEMONIZED;
 use crate::serve::callers::Callers;
 use crate::serve::join;
 use crate::settings;
@@ -163,7 +164,7 @@ impl Presence {
 /// Begins a new log when the present one is large, and keeps a few old ones: rsd.log.1 is the newest of them.
 fn limit_log(state_dir: &StateDir) -> anyhow::Result<()> {
     let path = state_dir.path().join("rsd.log");
-    let is_large = std::env::var_os("RSD_DAEMONIZED").is_some()
+    let is_large = std::env::var_os(DAEMONIZED).is_some()
         && std::fs::metadata(&path).is_ok_and(|meta| meta.len() >= LOG_BYTES_MAX);
     if !is_large {
         return Ok(());
@@ -186,7 +187,7 @@ fn shift(path: &Path, most: u32) -> std::io::Result<()> {
 
 /// The log of a daemon in the background is its standard error, which goes to a file in the directory.
 fn reopen_log(state_dir: &StateDir) -> anyhow::Result<()> {
-    if std::env::var_os("RSD_DAEMONIZED").is_some() {
+    if std::env::var_os(DAEMONIZED).is_some() {
         let path = state_dir.path().join("rsd.log");
         let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let log = log.with_context(|| format!("open {}", path.display()))?;

@@ -21,14 +21,10 @@ use crate::disk::state_dir::{StateDir, make_private};
 use crate::disk::{journal, step_files};
 use crate::failed::{Failed, say};
 use crate::logging;
-use crate::options::StartOptions;
+use crate::options::{DAEMONIZED, StartOptions, TERMINAL};
 use crate::reach;
 use crate::settings::{self, named_file, runtime_dir};
 use crate::upgrade;
-
-/// Set in the environment of a daemon in the background: to [`TERMINAL`], if its first output is shown on a terminal.
-pub(crate) const DAEMONIZED: &str = "RSD_DAEMONIZED";
-const TERMINAL: &str = "terminal";
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     crate::spawn::seal_inherited().context("list inherited descriptors")?;

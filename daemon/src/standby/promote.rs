@@ -19,6 +19,7 @@ use tracing::{error, info};
 use super::files;
 use super::follow::Standby;
 use crate::clock::unix_ms;
+use crate::options::DAEMONIZED;
 use crate::secure::authority::Authority;
 
 /// How long the head may take to answer before it counts as lost.
@@ -169,7 +170,7 @@ impl Promotion {
 
 /// Starts the head in the background; returns what it prints.
 fn start(mut command: Command) -> anyhow::Result<String> {
-    let command = command.env_remove("RSD_DAEMONIZED").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+    let command = command.env_remove(DAEMONIZED).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
     let output = command.output().context("start the head")?;
     let said = String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("rsd: ").to_owned();
     anyhow::ensure!(output.status.success(), "{said}");

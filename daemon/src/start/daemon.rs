@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
-use super::{DAEMONIZED, TERMINAL, name_of};
+use super::name_of;
 use crate::clock::{Clock, unix_ms};
 use crate::disk::job_log::JobLogs;
 use crate::disk::journal::Journal;
@@ -41,7 +41,7 @@ use crate::inventory;
 use crate::metrics::Meter;
 use crate::metrics::port::MetricsPort;
 use crate::network;
-use crate::options::StartOptions;
+use crate::options::{DAEMONIZED, StartOptions, TERMINAL};
 use crate::presence::{Presence, Sockets};
 use crate::random::random;
 use crate::reach::{self, TcpPort};

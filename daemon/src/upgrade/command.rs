@@ -18,7 +18,7 @@ use rsd_proto::v1::{StatusReply, StatusRequest, UpgradeReply, UpgradeRequest};
 
 use super::{BACK, FAILED};
 use crate::failed::Failed;
-use crate::options::UpgradeOptions;
+use crate::options::{DAEMONIZED, UpgradeOptions};
 use crate::query;
 use crate::spawn::PidFd;
 
@@ -140,7 +140,7 @@ impl Process {
 
 /// Whether a variable says how the daemon was started.
 fn is_of_a_start(name: &OsStr) -> bool {
-    [crate::start::DAEMONIZED, BACK, FAILED].iter().any(|other| name == *other)
+    [DAEMONIZED, BACK, FAILED].iter().any(|other| name == *other)
 }
 
 /// Returns the environment of a process as it was at its start; empty if it cannot be read.
