@@ -37,13 +37,13 @@ impl Step {
         }
     }
 
-    /// Whether a rank of this node has finalized, or has exited.
+    /// Whether a rank of this node has finalized, or has exited without ending the job. If it ends the job, the others hear the reason.
     pub(super) fn has_ended(&self, rank: u32) -> bool {
         let found = self.ranks.iter().find(|it| it.rank == rank);
         found.is_some_and(|it| match it.phase {
             Phase::Starting => false,
             Phase::Running => it.pmi.is_finalized(),
-            Phase::Exited(_) | Phase::NeverRan | Phase::Left => true,
+            Phase::Exited(_) | Phase::NeverRan | Phase::Left => it.pmi.is_finalized() || it.left_quietly(),
         })
     }
 
