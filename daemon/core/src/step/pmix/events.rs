@@ -162,7 +162,7 @@ impl Step {
         }
         let source = self.proc_of(local);
         self.tell_lost_proc(source.clone(), out);
-        // Launched ranks end with this one. Members go on until their epoch has ended.
+        // Launched ranks end with this one, or hear of it from the head. Members go on until their epoch has ended.
         if self.has_members() && self.map.nodes().len() > 1 {
             let mut writer = Writer::new(BETWEEN);
             writer.one(&source);
@@ -184,6 +184,13 @@ impl Step {
     pub(in super::super) fn tell_lost_node(&mut self, node: NodeId, out: &mut Vec<Effect>) {
         let lost: Vec<u32> = self.map.ranks_on(node).filter(|_| !self.pmix.clients.is_empty()).collect();
         for rank in lost {
+            self.tell_lost_proc(Proc::new(&self.launch.namespace, rank), out);
+        }
+    }
+
+    /// Tells the clients of this node that a rank of another node is lost, in a job that continues without it.
+    pub(in super::super) fn tell_lost_peer(&mut self, rank: u32, out: &mut Vec<Effect>) {
+        if !self.pmix.clients.is_empty() {
             self.tell_lost_proc(Proc::new(&self.launch.namespace, rank), out);
         }
     }
