@@ -1,11 +1,12 @@
 /* Rank 1 and the last rank die. The others learn of it, revoke the world, shrink it, and add up ones. For Open MPI with ULFM. */
-#include <mpi-ext.h>
 #include <mpi.h>
+/* It uses the types of the other. */
+#include <mpi-ext.h>
 #include <signal.h>
 #include <stdio.h>
 
 int main(int argc, char **argv) {
-    int rank, size, class = MPI_SUCCESS, left = 0, one = 1, sum = 0;
+    int rank, size, left = 0, one = 1, sum = 0;
     MPI_Comm rest;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -14,12 +15,9 @@ int main(int argc, char **argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1 || rank == size - 1)
         raise(SIGKILL);
-    int code = MPI_Barrier(MPI_COMM_WORLD);
-    if (code != MPI_SUCCESS)
-        MPI_Error_class(code, &class);
+    /* Some may still complete it, others get one of several errors. */
+    MPI_Barrier(MPI_COMM_WORLD);
     MPIX_Comm_revoke(MPI_COMM_WORLD);
-    if (class != MPIX_ERR_PROC_FAILED && class != MPIX_ERR_REVOKED)
-        printf("rank %d: the barrier returned class %d\n", rank, class);
     if (MPIX_Comm_shrink(MPI_COMM_WORLD, &rest) == MPI_SUCCESS) {
         MPI_Comm_size(rest, &left);
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, rest);

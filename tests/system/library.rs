@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 19] = [
+const PROGRAMS: [&str; 21] = [
     "p2p",
     "requests",
     "datatypes",
@@ -22,6 +22,8 @@ const PROGRAMS: [&str; 19] = [
     "faults",
     "topologies",
     "windows",
+    "partitioned",
+    "fortran",
     "collectives",
     "threads",
     "startup",

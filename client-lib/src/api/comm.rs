@@ -23,6 +23,7 @@ use crate::object::comm::Communicator;
 use crate::object::creation::{Colour, Creation, Sorts, ranks_in_parent};
 use crate::object::errhandler::Errhandler;
 use crate::object::group::Group;
+use crate::object::hardware::resources;
 use crate::object::info::Info;
 use crate::object::requests::Request;
 use crate::runtime::{Guard, Runtime, State};
@@ -234,20 +235,28 @@ pub unsafe fn comm_split_type(
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
     let (mine, is_spread) = nodes(&guard, comm)?;
-    let guided =
-        guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type")) == Some(b"mpi_shared_memory");
+    let wanted = guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type"));
+    let guided = wanted == Some(b"mpi_shared_memory");
+    // The members that are confined to one part of one node.
+    let part = wanted.and_then(|wanted| resources().into_iter().find(|(kind, _)| kind.as_bytes() == wanted)?.1);
+    let with_part = |node: Colour| part.map(|part| node.wrapping_mul(PARTS).wrapping_add(part as Colour) & Colour::MAX);
     let colour = match split_type {
         MPI_UNDEFINED => None,
         MPI_COMM_TYPE_SHARED => mine,
         // Only proper parts of the whole are requested.
         MPI_COMM_TYPE_HW_UNGUIDED => mine.filter(|_| is_spread),
-        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => mine.filter(|_| guided),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => {
+            mine.and_then(|node| if guided { Some(node) } else { with_part(node) })
+        }
         _ => return Err(MpiError::arg(format!("invalid split type {split_type}"))),
     };
     let made = split(&mut guard, comm, colour, key)?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
 }
+
+/// More than the cores of an affinity mask.
+const PARTS: Colour = 1031;
 
 /// A colour for the members on this process's node, and whether there are members elsewhere.
 fn nodes(state: &State, comm: CommHandle) -> MpiResult<(Option<Colour>, bool)> {

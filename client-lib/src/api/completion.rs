@@ -328,6 +328,10 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                     }
                 }
                 Some(Request::Collective { id, .. }) => guard.collectives.forget(id),
+                Some(Request::Partitioned { id, .. }) => {
+                    let State { partitions, engine, .. } = &mut *guard;
+                    partitions.free(engine, id);
+                }
                 Some(Request::Creation { id, .. }) => guard.comms.creations.forget(id),
                 Some(Request::General(it)) => general = Some(it),
                 Some(Request::Over { .. } | Request::Flush { .. }) | None => {}
@@ -359,6 +363,9 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         },
         Some(Request::Collective { .. } | Request::Creation { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
+        }
+        Some(Request::Partitioned { .. }) => {
+            return Err(MpiError::request("a partitioned operation cannot be cancelled"));
         }
         Some(Request::Flush { .. }) => return Err(MpiError::request("a buffer flush cannot be cancelled")),
         Some(Request::Exchange(_)) => {

@@ -6,11 +6,12 @@
 
 use std::ffi::c_int;
 
-use super::args::put;
+use super::args::{check_place, elements, put};
 use super::datatype::null_array;
 use super::ints::Ints;
 use crate::abi::DatatypeHandle;
-use crate::datatype::{Datatype, Form, TypeRef, Unit};
+use crate::abi::constants as c;
+use crate::datatype::{Datatype, Distribution, Element, Form, TypeRef, Unit};
 use crate::error::{MpiError, MpiResult};
 use crate::object::datatypes::Types;
 use crate::runtime::Runtime;
@@ -185,6 +186,101 @@ pub unsafe fn type_create_subarray(
     let make = |old: &TypeRef| Datatype::subarray(form(large), &sizes, &subsizes, &starts, order, old);
     // SAFETY: the caller's promise.
     unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_darray`.
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
+pub unsafe fn type_create_darray(
+    rt: &Runtime,
+    size: c_int,
+    rank: c_int,
+    ndims: c_int,
+    gsizes: Ints,
+    distribs: *const c_int,
+    dargs: *const c_int,
+    psizes: *const c_int,
+    order: c_int,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    if ndims < 1 {
+        return Err(MpiError::arg(format!("invalid number of dimensions {ndims}")));
+    }
+    // SAFETY: the caller's promise.
+    let (sizes, kinds, arguments, processes) = unsafe {
+        (
+            array(ndims.into(), gsizes)?,
+            elements(ndims, distribs, "distributions")?,
+            elements(ndims, dargs, "distribution arguments")?,
+            elements(ndims, psizes, "process grid sizes")?,
+        )
+    };
+    let parts = Distribution { size, rank, sizes: &sizes, kinds, arguments, processes, order };
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, |old| Datatype::darray(form(large), parts, old)) }
+}
+
+/// `MPI_Type_create_f90_integer`: of `r` decimal digits.
+pub unsafe fn type_create_f90_integer(rt: &Runtime, r: c_int, newtype: *mut DatatypeHandle) -> MpiResult {
+    let found = match r {
+        ..=2 => c::MPI_INTEGER1,
+        3..=4 => c::MPI_INTEGER2,
+        5..=9 => c::MPI_INTEGER4,
+        10..=18 => c::MPI_INTEGER8,
+        19..=38 => c::MPI_INTEGER16,
+        39.. => return Err(MpiError::arg(format!("no Fortran integer has {r} decimal digits (at most 38)"))),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put_f90(rt, c::MPI_COMBINER_F90_INTEGER, &[r], found, newtype) }
+}
+
+/// `MPI_Type_create_f90_real`: with `p` decimal digits and an exponent range of `r`.
+pub unsafe fn type_create_f90_real(rt: &Runtime, p: c_int, r: c_int, newtype: *mut DatatypeHandle) -> MpiResult {
+    let [real, _] = real_kind(p, r)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_f90(rt, c::MPI_COMBINER_F90_REAL, &[p, r], real, newtype) }
+}
+
+/// `MPI_Type_create_f90_complex`: of two such reals.
+pub unsafe fn type_create_f90_complex(rt: &Runtime, p: c_int, r: c_int, newtype: *mut DatatypeHandle) -> MpiResult {
+    let [_, complex] = real_kind(p, r)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_f90(rt, c::MPI_COMBINER_F90_COMPLEX, &[p, r], complex, newtype) }
+}
+
+/// The kind that `SELECTED_REAL_KIND` selects, and its complex type; either argument may be `MPI_UNDEFINED`. On x86-64, gfortran's kind
+/// of 18 digits is that of `long double`.
+fn real_kind(p: c_int, r: c_int) -> MpiResult<[usize; 2]> {
+    /// Digits, exponent range, real, complex.
+    const KINDS: [(c_int, c_int, usize, usize); 4] = [
+        (6, 37, c::MPI_REAL4, c::MPI_COMPLEX8),
+        (15, 307, c::MPI_REAL8, c::MPI_COMPLEX16),
+        (18, 4931, c::MPI_LONG_DOUBLE, c::MPI_C_LONG_DOUBLE_COMPLEX),
+        (33, 4931, c::MPI_REAL16, c::MPI_COMPLEX32),
+    ];
+    if p == c::MPI_UNDEFINED && r == c::MPI_UNDEFINED {
+        return Err(MpiError::arg("precision and range are both MPI_UNDEFINED"));
+    }
+    let is_there = |digits: c_int| cfg!(target_arch = "x86_64") || digits != 18;
+    let suits = |wanted: c_int, has: c_int| wanted == c::MPI_UNDEFINED || wanted <= has;
+    let found = KINDS.iter().find(|(digits, range, ..)| is_there(*digits) && suits(p, *digits) && suits(r, *range));
+    found.map(|(_, _, real, complex)| [*real, *complex]).ok_or_else(|| {
+        MpiError::arg(format!("no Fortran real has {p} decimal digits (at most 33) and exponent range {r} (4931)"))
+    })
+}
+
+unsafe fn put_f90(
+    rt: &Runtime,
+    combiner: c_int,
+    requested: &[c_int],
+    found: usize,
+    newtype: *mut DatatypeHandle,
+) -> MpiResult {
+    check_place(newtype)?;
+    let element = Element::of(DatatypeHandle(found)).ok_or_else(|| MpiError::intern("an unknown Fortran type"))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newtype, rt.lock().types.f90(combiner, requested, element)?) }
 }
 
 fn form(large: bool) -> Form {

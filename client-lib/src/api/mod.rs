@@ -24,6 +24,7 @@ pub mod names;
 pub mod op;
 pub mod p2p;
 pub mod pack;
+pub mod partitioned;
 pub mod rma;
 pub mod session;
 pub mod spawn;

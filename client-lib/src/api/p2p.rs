@@ -322,6 +322,10 @@ pub unsafe fn startall(rt: &Runtime, count: c_int, requests: *mut RequestHandle)
 }
 
 fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
+    let State { partitions, engine, requests, .. } = &mut *state;
+    if let Some(Request::Partitioned { id, comm }) = requests.get(handle) {
+        return partitions.start(engine, *id).map_err(|error| error.on(*comm));
+    }
     let Some(Request::Persistent(persistent)) = state.requests.get(handle) else {
         return Err(MpiError::request("not a persistent request"));
     };

@@ -4,6 +4,7 @@
 //! Displacements of the vector and indexed constructors are in extents of the old type, those of their `h` forms in bytes.
 
 use super::body::{Body, Build};
+use super::element::Element;
 use super::object::{Contents, Datatype, TypeRef};
 use crate::abi::constants as c;
 use crate::error::{MpiError, MpiResult};
@@ -181,19 +182,9 @@ impl Datatype {
         arguments.contents.integers.push(order);
         let contents = arguments.of_type(old);
 
-        let dimensions: Vec<usize> = match order {
-            c::MPI_ORDER_C => (0..sizes.len()).rev().collect(),
-            c::MPI_ORDER_FORTRAN => (0..sizes.len()).collect(),
-            _ => {
-                return Err(MpiError::arg(format!("invalid order {order}: expected MPI_ORDER_C or MPI_ORDER_FORTRAN")));
-            }
-        };
-        if dimensions.is_empty() {
-            return Err(MpiError::arg("the array has no dimensions"));
-        }
         let mut body = old.body.clone();
         let mut stride = old.extent();
-        for dimension in dimensions {
+        for dimension in dimensions(sizes.len(), order)? {
             let (size, subsize, start) = (sizes[dimension], subsizes[dimension], starts[dimension]);
             if size < 1 || subsize < 1 || subsize > size || start < 0 || start > size - subsize {
                 return Err(MpiError::arg(format!(
@@ -207,6 +198,139 @@ impl Datatype {
         }
         Self::made(body.with_markers(0, stride)?, contents)
     }
+
+    /// `MPI_Type_create_darray`: the part of a distributed array that one process holds.
+    pub fn darray(form: Form, array: Distribution<'_>, old: &TypeRef) -> MpiResult<Self> {
+        let Distribution { size, rank, sizes, kinds, arguments, processes, order } = array;
+        let mut made_of = Arguments::of(form, c::MPI_COMBINER_DARRAY);
+        made_of.contents.integers.extend([size, rank, sizes.len() as i32]);
+        let mut made_of = made_of.ints(sizes);
+        made_of.contents.integers.extend(kinds.iter().chain(arguments).chain(processes));
+        made_of.contents.integers.push(order);
+        let contents = made_of.of_type(old);
+
+        let places = array.coordinates()?;
+        let mut body = old.body.clone();
+        let mut stride = old.extent();
+        for dimension in dimensions(sizes.len(), order)? {
+            let Blocks { len, start, cycle } = array.blocks(dimension, places[dimension])?;
+            let size = sizes[dimension];
+            let at = |element: i64| i128::from(element) * i128::from(stride);
+            let whole = if size - start >= len { (size - start - len) / cycle + 1 } else { 0 };
+            let mut one = Build::default();
+            one.push(0, &body, len.min(size) as usize, stride.into())?;
+            let mut build = Build::default();
+            build.push(at(start), &one.finish(), whole as usize, at(cycle))?;
+            let rest = i128::from(start) + i128::from(whole) * i128::from(cycle);
+            if rest < i128::from(size) {
+                let rest = rest as i64;
+                build.push(at(rest), &body, (size - rest) as usize, stride.into())?;
+            }
+            body = build.finish();
+            stride = stride.checked_mul(size).ok_or_else(|| MpiError::arg("the array has more than 2^63 bytes"))?;
+        }
+        Self::made(body.with_markers(0, stride)?, contents)
+    }
+
+    /// A Fortran type of a requested precision or range (MPI 5.0 §19.1.9): it is used as the predefined one that it is.
+    pub fn f90(combiner: i32, requested: &[i32], element: Element) -> MpiResult<Self> {
+        let mut contents = Contents::new(combiner);
+        contents.integers.extend(requested);
+        let same = Self::predefined(element);
+        let mut made = Self::made(same.body.clone(), contents)?;
+        made.element = Some(element);
+        Ok(made)
+    }
+}
+
+/// A distributed array (MPI 5.0 §5.1.4): one element per dimension in each list.
+#[derive(Debug, Clone, Copy)]
+pub struct Distribution<'a> {
+    /// The number of processes.
+    pub size: i32,
+    /// This process's rank.
+    pub rank: i32,
+    /// The global sizes.
+    pub sizes: &'a [i64],
+    /// `MPI_DISTRIBUTE_…`.
+    pub kinds: &'a [i32],
+    /// The block lengths, or `MPI_DISTRIBUTE_DFLT_DARG`.
+    pub arguments: &'a [i32],
+    /// The sizes of the grid of processes, whose ranks are in row-major order.
+    pub processes: &'a [i32],
+    /// `MPI_ORDER_…`, of the array.
+    pub order: i32,
+}
+
+/// The blocks of one dimension that a process holds: `len` elements each, the first at `start`, one `cycle` apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Blocks {
+    len: i64,
+    start: i64,
+    cycle: i64,
+}
+
+impl Distribution<'_> {
+    fn blocks(&self, dimension: usize, place: i64) -> MpiResult<Blocks> {
+        let (size, processes) = (self.sizes[dimension], i64::from(self.processes[dimension]));
+        let argument = Some(i64::from(self.arguments[dimension]))
+            .filter(|argument| *argument != i64::from(c::MPI_DISTRIBUTE_DFLT_DARG));
+        let invalid = |what: String| MpiError::arg(format!("dimension {dimension}: {what}"));
+        if size < 1 {
+            return Err(invalid(format!("invalid size {size}")));
+        }
+        let len = match self.kinds[dimension] {
+            c::MPI_DISTRIBUTE_NONE if processes == 1 => size,
+            c::MPI_DISTRIBUTE_NONE => {
+                return Err(invalid(format!("MPI_DISTRIBUTE_NONE needs 1 process, and there are {processes}")));
+            }
+            c::MPI_DISTRIBUTE_BLOCK => {
+                let len = argument.unwrap_or((size - 1) / processes + 1);
+                if len.checked_mul(processes).is_some_and(|room| room < size) {
+                    return Err(invalid(format!("{processes} blocks of {len} elements do not hold {size}")));
+                }
+                len
+            }
+            c::MPI_DISTRIBUTE_CYCLIC => argument.unwrap_or(1),
+            kind => return Err(invalid(format!("invalid distribution {kind}"))),
+        };
+        if len < 1 {
+            return Err(invalid(format!("invalid block length {len}")));
+        }
+        Ok(Blocks { len, start: len.saturating_mul(place), cycle: len.saturating_mul(processes) })
+    }
+
+    /// This process's coordinates in the grid of processes.
+    fn coordinates(&self) -> MpiResult<Vec<i64>> {
+        let room = self
+            .processes
+            .iter()
+            .try_fold(1_i64, |room, processes| room.checked_mul(i64::from(*processes)).filter(|_| *processes > 0));
+        if room != Some(i64::from(self.size)) {
+            return Err(MpiError::arg(format!("the grid of processes does not have {} processes", self.size)));
+        }
+        if self.rank < 0 || self.rank >= self.size {
+            return Err(MpiError::arg(format!("invalid rank {} of {} processes", self.rank, self.size)));
+        }
+        let (mut rank, mut room) = (i64::from(self.rank), i64::from(self.size));
+        let place = |processes: &i32| {
+            room /= i64::from(*processes);
+            let place = rank / room;
+            rank %= room;
+            place
+        };
+        Ok(self.processes.iter().map(place).collect())
+    }
+}
+
+/// The dimensions of an array, those first whose elements are next to each other.
+fn dimensions(count: usize, order: i32) -> MpiResult<Vec<usize>> {
+    let dimensions: Vec<usize> = match order {
+        c::MPI_ORDER_C => (0..count).rev().collect(),
+        c::MPI_ORDER_FORTRAN => (0..count).collect(),
+        _ => return Err(MpiError::arg(format!("invalid order {order}: expected MPI_ORDER_C or MPI_ORDER_FORTRAN"))),
+    };
+    if dimensions.is_empty() { Err(MpiError::arg("the array has no dimensions")) } else { Ok(dimensions) }
 }
 
 /// `length` contiguous elements.
@@ -312,6 +436,23 @@ mod tests {
             &|form| Datatype::subarray(form, &[4, 5], &[2, 3], &[1, 0], order, &int),
             (code, &[2, 4, 5, 2, 3, 1, 0, order], &[], &[], 1),
             (code, &[2, order], &[], &[4, 5, 2, 3, 1, 0], 1),
+        );
+        let array = Distribution {
+            size: 4,
+            rank: 1,
+            sizes: &[4, 5],
+            kinds: &[c::MPI_DISTRIBUTE_BLOCK, c::MPI_DISTRIBUTE_CYCLIC],
+            arguments: &[c::MPI_DISTRIBUTE_DFLT_DARG, 2],
+            processes: &[2, 2],
+            order,
+        };
+        let (block, cyclic) = (c::MPI_DISTRIBUTE_BLOCK, c::MPI_DISTRIBUTE_CYCLIC);
+        let default = c::MPI_DISTRIBUTE_DFLT_DARG;
+        let code = c::MPI_COMBINER_DARRAY;
+        check(
+            &|form| Datatype::darray(form, array, &int),
+            (code, &[4, 1, 2, 4, 5, block, cyclic, default, 2, 2, 2, order], &[], &[], 1),
+            (code, &[4, 1, 2, block, cyclic, default, 2, 2, 2, order], &[], &[4, 5], 1),
         );
         let code = c::MPI_COMBINER_DUP;
         check(&|_| Datatype::dup(&int), (code, &[], &[], &[], 1), (code, &[], &[], &[], 1));

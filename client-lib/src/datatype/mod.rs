@@ -21,7 +21,7 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-pub use construct::{Form, Unit};
+pub use construct::{Distribution, Form, Unit};
 pub use element::{Class, Element, Repr, basic_size};
 pub use layout::Layout;
 pub use object::{Contents, Datatype, TypeRef};

@@ -15,7 +15,7 @@ pub struct Datatype {
     pub(super) body: Body,
     layout: Arc<Layout>,
     bounds: Bounds,
-    element: Option<Element>,
+    pub(super) element: Option<Element>,
     pub(super) contents: Contents,
 }
 

@@ -67,6 +67,11 @@ impl<T: Transport> Engine<T> {
         self.core.flush(&mut self.transport);
     }
 
+    /// Whether a context is open.
+    pub fn is_open(&self, context: u32) -> bool {
+        self.core.contexts.get(context).is_some()
+    }
+
     /// Closes a context: drops unexpected messages and fails pending receives. Sends, and receives that have matched a
     /// message, are not affected.
     pub fn close(&mut self, context: u32) {

@@ -86,21 +86,27 @@ exports! {
         array_of_dargs: *const c_int, array_of_psizes: *const c_int, order: c_int, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) construct::type_create_darray(
+            size, rank, ndims, Ints::Narrow(array_of_gsizes), array_of_distribs, array_of_dargs, array_of_psizes,
+            order, oldtype, newtype, false
+        );
     fn MPI_Type_create_darray_c PMPI_Type_create_darray_c(
         size: c_int, rank: c_int, ndims: c_int, array_of_gsizes: *const i64, array_of_distribs: *const c_int,
         array_of_dargs: *const c_int, array_of_psizes: *const c_int, order: c_int, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) construct::type_create_darray(
+            size, rank, ndims, Ints::Wide(array_of_gsizes), array_of_distribs, array_of_dargs, array_of_psizes, order,
+            oldtype, newtype, true
+        );
     fn MPI_Type_create_f90_complex PMPI_Type_create_f90_complex(
         p: c_int, r: c_int, newtype: *mut DatatypeHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) construct::type_create_f90_complex(p, r, newtype);
     fn MPI_Type_create_f90_integer PMPI_Type_create_f90_integer(r: c_int, newtype: *mut DatatypeHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) construct::type_create_f90_integer(r, newtype);
     fn MPI_Type_create_f90_real PMPI_Type_create_f90_real(p: c_int, r: c_int, newtype: *mut DatatypeHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) construct::type_create_f90_real(p, r, newtype);
     fn MPI_Type_create_hindexed PMPI_Type_create_hindexed(
         count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle

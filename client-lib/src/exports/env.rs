@@ -16,7 +16,7 @@ exports! {
     fn MPI_Free_mem PMPI_Free_mem(base: *mut c_void) -> c_int
         => call(Scope::World) alloc_mem::free_mem(base);
     fn MPI_Get_hw_resource_info PMPI_Get_hw_resource_info(hw_info: *mut InfoHandle) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::get_hw_resource_info(hw_info);
     fn MPI_Get_library_version PMPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) -> c_int
         => call_always(Scope::World) about::get_library_version(version, resultlen);
     fn MPI_Get_processor_name PMPI_Get_processor_name(name: *mut c_char, resultlen: *mut c_int) -> c_int

@@ -12,9 +12,9 @@ exports! {
     fn MPI_Abi_set_fortran_booleans PMPI_Abi_set_fortran_booleans(
         logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void
     ) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::abi_set_fortran_booleans(logical_size, logical_true, logical_false);
     fn MPI_Abi_set_fortran_info PMPI_Abi_set_fortran_info(info: InfoHandle) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::abi_set_fortran_info(info);
     fn MPI_Comm_fromint PMPI_Comm_fromint(comm: c_int) -> CommHandle
         => plain() fortran::from_int(comm);
     fn MPI_Comm_toint PMPI_Comm_toint(comm: CommHandle) -> c_int

@@ -4,7 +4,7 @@ use super::*;
 
 exports! {
     fn MPI_Abi_get_info PMPI_Abi_get_info(info: *mut InfoHandle) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::abi_get_info(info);
     fn MPI_Comm_get_info PMPI_Comm_get_info(comm: CommHandle, info_used: *mut InfoHandle) -> c_int
         => call(Scope::Comm(comm)) comm::comm_get_info(comm, info_used);
     fn MPI_Comm_set_info PMPI_Comm_set_info(comm: CommHandle, info: InfoHandle) -> c_int

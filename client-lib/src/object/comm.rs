@@ -14,6 +14,7 @@ use super::group::Group;
 use super::info::Info;
 use super::names::Names;
 use super::parties::{Born, Parties, Remote};
+use super::partitioned;
 use super::requests::{Request, Requests};
 use super::table::Table;
 use super::topology::Topology;
@@ -242,6 +243,7 @@ impl Comms {
             if !in_use {
                 engine.close(freed.context);
                 engine.close(freed.context + 1);
+                engine.close(partitioned::context_of(freed.context + 1));
                 contexts.release(Contexts::number_of(freed.context));
             }
             in_use
@@ -259,7 +261,7 @@ fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
         Request::General(_) | Request::Creation { .. } | Request::Flush { .. } => false,
-        Request::Collective { comm: on, .. } => *on == comm,
+        Request::Collective { comm: on, .. } | Request::Partitioned { comm: on, .. } => *on == comm,
         Request::Persistent(persistent) => persistent.comm == comm,
     }
 }

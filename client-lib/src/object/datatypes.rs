@@ -16,12 +16,16 @@ pub struct Types {
     made: Table<DatatypeHandle, Entry>,
     /// Names and attributes of predefined datatypes.
     predefined: HashMap<Element, Attached>,
+    /// Fortran types of a requested precision or range, by the combiner and the request: equal requests get one handle (MPI 5.0 §19.1.9).
+    f90: HashMap<(i32, Vec<i32>), DatatypeHandle>,
 }
 
 #[derive(Debug)]
 struct Entry {
     datatype: Arc<Datatype>,
     committed: bool,
+    /// The program cannot free it.
+    permanent: bool,
     attached: Attached,
 }
 
@@ -73,7 +77,8 @@ impl Types {
         match datatype {
             TypeRef::Predefined(datatype) => Ok(datatype.element().map_or(DatatypeHandle::NULL, Element::handle)),
             TypeRef::Made(datatype) => {
-                let entry = Entry { datatype, committed: false, attached: Attached::default() };
+                let attached = Attached::default();
+                let entry = Entry { datatype, committed: false, permanent: false, attached };
                 self.made.add(entry).ok_or_else(|| MpiError::no_mem("too many datatypes (two million)"))
             }
         }
@@ -82,6 +87,18 @@ impl Types {
     /// Returns a handle for a datatype that a constructor has made.
     pub fn add_made(&mut self, datatype: Datatype) -> MpiResult<DatatypeHandle> {
         self.add(TypeRef::Made(Arc::new(datatype)))
+    }
+
+    /// The handle of a Fortran type of a requested precision or range: like predefined datatypes, it is committed and cannot be freed.
+    pub fn f90(&mut self, combiner: i32, requested: &[i32], element: Element) -> MpiResult<DatatypeHandle> {
+        if let Some(known) = self.f90.get(&(combiner, requested.to_vec())) {
+            return Ok(*known);
+        }
+        let made = self.add_made(Datatype::f90(combiner, requested, element)?)?;
+        let entry = self.entry_mut(made)?;
+        (entry.committed, entry.permanent) = (true, true);
+        self.f90.insert((combiner, requested.to_vec()), made);
+        Ok(made)
     }
 
     /// Duplicates a datatype, including whether it is committed (MPI 5.0 §5.1.10); the caller copies the attributes.
@@ -115,7 +132,10 @@ impl Types {
     pub fn check_made(&self, handle: DatatypeHandle) -> MpiResult {
         match Element::of(handle) {
             Some(element) => Err(MpiError::datatype(format!("{} cannot be freed", element.name()))),
-            None => self.entry(handle).map(drop),
+            None if self.entry(handle)?.permanent => {
+                Err(MpiError::datatype("the types of MPI_Type_create_f90_… cannot be freed"))
+            }
+            None => Ok(()),
         }
     }
 

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use super::buffered::Owner;
 use super::creation::CreationId;
+use super::partitioned::PartitionedId;
 use super::table::Table;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
@@ -58,6 +59,13 @@ pub enum Request {
     },
     /// A persistent request.
     Persistent(Box<Persistent>),
+    /// A partitioned request, which is persistent too.
+    Partitioned {
+        /// The request.
+        id: PartitionedId,
+        /// Its communicator.
+        comm: CommHandle,
+    },
     /// A generalized request, which the user completes.
     General(Box<Generalized>),
 }
@@ -68,6 +76,7 @@ impl Request {
         match self {
             Self::Message { comm, .. } | Self::Over { comm, .. } => Some(*comm),
             Self::Collective { comm, .. } | Self::Creation { comm, .. } => Some(*comm),
+            Self::Partitioned { comm, .. } => Some(*comm),
             Self::Exchange(exchange) => Some(exchange.comm),
             Self::Persistent(persistent) => Some(persistent.comm),
             Self::Flush { .. } | Self::General(_) => None,

@@ -15,9 +15,11 @@ use crate::object::comm::Comms;
 use crate::object::datatypes::Types;
 use crate::object::errcodes::ErrorCodes;
 use crate::object::errhandler::{Errhandler, Errhandlers};
+use crate::object::fortran::Fortran;
 use crate::object::group::Groups;
 use crate::object::info::Infos;
 use crate::object::ops::Ops;
+use crate::object::partitioned::Partitions;
 use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
@@ -40,6 +42,8 @@ pub struct State {
     pub keyvals: Keyvals,
     /// Info objects.
     pub infos: Infos,
+    /// The program's Fortran.
+    pub fortran: Fortran,
     /// User-defined error classes and codes.
     pub error_codes: ErrorCodes,
     /// User-defined error handlers.
@@ -58,6 +62,8 @@ pub struct State {
     pub ops: Ops,
     /// Collective operations in progress.
     pub collectives: Collectives,
+    /// Partitioned requests.
+    pub partitions: Partitions,
     /// Windows.
     pub windows: Windows,
     /// The error handler before `MPI_Init` and after `MPI_Finalize`.
@@ -114,6 +120,7 @@ impl Default for State {
             sessions: Sessions::default(),
             keyvals: Keyvals::default(),
             infos: Infos::default(),
+            fortran: Fortran::default(),
             error_codes: ErrorCodes::default(),
             errhandlers: Errhandlers::default(),
             requests: Table::default(),
@@ -123,6 +130,7 @@ impl Default for State {
             ports: Ports::default(),
             ops: Ops::default(),
             collectives: Collectives::default(),
+            partitions: Partitions::default(),
             windows: Windows::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
@@ -147,6 +155,7 @@ impl State {
         self.messages = Table::default();
         self.buffered = Buffered::default();
         self.collectives = Collectives::default();
+        self.partitions = Partitions::default();
         self.windows = Windows::default();
     }
 
@@ -164,6 +173,9 @@ impl State {
         moved |= self.collectives.advance(&mut self.engine);
         if !self.windows.is_empty() {
             moved |= self.windows.progress(&mut self.engine);
+        }
+        if !self.partitions.is_idle() {
+            moved |= self.partitions.progress(&mut self.engine);
         }
         if let Some(peer) = self.engine.transport_mut().next_wanted() {
             self.lookups.want(peer);

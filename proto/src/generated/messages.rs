@@ -2198,7 +2198,7 @@ impl NodeEvent {
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 40, 41"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 312, 40, 41"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -2254,6 +2254,8 @@ pub mod up {
         Fetched(super::Fetched),
         #[prost(message, tag = "24")]
         RanksEnded(super::RanksEnded),
+        #[prost(message, tag = "312")]
+        Missed(super::Missed),
         #[prost(message, tag = "40")]
         Part(super::Part),
         #[prost(message, tag = "41")]
@@ -2264,7 +2266,7 @@ pub mod up {
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42, 311"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -2330,6 +2332,8 @@ pub mod down {
         Ping(super::Ping),
         #[prost(message, tag = "42")]
         OpenPort(super::OpenPort),
+        #[prost(message, tag = "311")]
+        Check(super::Check),
     }
 }
 /// Sent by a daemon to a step that must end its ranks. A step that does not answer is killed.
@@ -2690,7 +2694,8 @@ pub struct Done {
     /// The failed ranks.
     #[prost(message, repeated, tag = "3")]
     pub exits: ::prost::alloc::vec::Vec<RankExit>,
-    /// fences\[i\] is the number of the last fence that nodes\[i\] entered.
+    /// fences\[i\] is the number of the last fence that nodes\[i\] entered; 2^64 - 1: its ranks are all lost, and later fences complete
+    /// without them.
     #[prost(uint64, repeated, tag = "4")]
     pub fences: ::prost::alloc::vec::Vec<u64>,
     /// usage\[i\] is what the ranks on nodes\[i\] have used.
@@ -2774,6 +2779,20 @@ pub struct Kill {
     /// Only the ranks on these nodes; empty: all ranks of the job.
     #[prost(uint32, repeated, tag = "4")]
     pub nodes: ::prost::alloc::vec::Vec<u32>,
+}
+/// The receiver may have missed the launch of this job, because its connection was cut.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Check {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+}
+/// The answer of a node that has missed it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Missed {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
 }
 /// These nodes or ranks of a job are lost for good; the other ranks continue. Repeated for nodes that reconnect.
 #[derive(Clone, PartialEq, ::prost::Message)]

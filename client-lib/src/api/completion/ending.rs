@@ -68,6 +68,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
             Some(Active::Over(_) | Active::Collective(_)) | None => None,
         },
         Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } => None,
+        Request::Partitioned { .. } => None,
         Request::Creation { .. } | Request::Flush { .. } | Request::General(_) => None,
     }
 }
@@ -75,7 +76,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
 /// The request's result, if it is complete; then the request is removed, or becomes inactive if it is persistent.
 #[inline]
 pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, comms, buffered, .. } = state;
+    let State { requests, engine, collectives, comms, buffered, partitions, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -114,6 +115,7 @@ pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finishe
             persistent.active = None;
             finished
         }
+        Request::Partitioned { id, .. } => partitions.finish(*id)?,
         Request::General(general) => {
             if !general.complete {
                 return None;
@@ -141,6 +143,7 @@ pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
             Some(Active::Message(id)) => state.engine.outcome(*id).is_some(),
             Some(Active::Collective(id)) => state.collectives.is_over(*id),
         },
+        Some(Request::Partitioned { id, .. }) => state.partitions.is_over(*id),
         Some(Request::General(general)) => general.complete,
     }
 }
@@ -165,6 +168,7 @@ pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Opt
                 Some(Active::Message(id)) => (of(state.engine.outcome(*id), receives, persistent.comm), None),
             }
         }
+        Some(Request::Partitioned { id, .. }) => (state.partitions.status(*id), None),
         Some(Request::General(general)) => (Status::EMPTY, Some((**general).clone())),
     }
 }
@@ -174,6 +178,7 @@ pub(in crate::api) fn is_active(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None => handle == RequestHandle::sent(),
         Some(Request::Persistent(persistent)) => persistent.active.is_some(),
+        Some(Request::Partitioned { id, .. }) => state.partitions.is_active(*id),
         Some(_) => true,
     }
 }

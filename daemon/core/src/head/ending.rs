@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, group_change,
 use super::job::Job;
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
-use super::{Due, Head, feed};
+use super::{Due, Head, ends, feed};
 use crate::between::{Loss, Order, Outputs};
 use crate::{JobId, NodeId, Now, exits, sentences};
 
@@ -73,7 +73,7 @@ impl Head {
         if !job.has_told(&text) {
             out.log(now, id, job_event::Body::Notice(text));
         }
-        out.order(down::Body::NodesLost(ranks_lost(id, exit)));
+        out.order(down::Body::NodesLost(ends::ranks_lost(id, exit)));
     }
 
     /// Handles that all ranks of one node have ended while ranks of other nodes wait for them in a fence.
@@ -286,11 +286,4 @@ impl Head {
             self.feed.group(realm, wire::GroupChange { group, epoch, job: id, change });
         }
     }
-}
-
-/// Returns the message that tells steps of ranks that are lost.
-pub(super) fn ranks_lost(job: JobId, exit: &RankExit) -> wire::NodesLost {
-    let ranks = exits::ranks(exit);
-    let run = wire::RankRun { first: *ranks.start(), last: *ranks.end() };
-    wire::NodesLost { job, nodes: Vec::new(), why: sentences::how_lost(exit), ranks: vec![run] }
 }

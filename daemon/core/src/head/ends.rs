@@ -1,7 +1,7 @@
 //! The exits of a job's ranks, and the job's first failure.
 
 use bytes::Bytes;
-use rsd_proto::v1::{JobInfo, RankExit, rank_exit::How};
+use rsd_proto::v1::{self as wire, JobInfo, RankExit, rank_exit::How};
 
 use crate::calls::exit;
 use crate::exits::{self, Exits};
@@ -120,6 +120,13 @@ impl Ends {
 
 fn is_survived(exit: &RankExit) -> bool {
     exit.lost || (!exit.fatal && sentences::is_loss(exit))
+}
+
+/// Returns the message that tells steps of ranks that are lost.
+pub(super) fn ranks_lost(job: JobId, exit: &RankExit) -> wire::NodesLost {
+    let ranks = exits::ranks(exit);
+    let run = wire::RankRun { first: *ranks.start(), last: *ranks.end() };
+    wire::NodesLost { job, nodes: Vec::new(), why: sentences::how_lost(exit), ranks: vec![run] }
 }
 
 #[cfg(test)]

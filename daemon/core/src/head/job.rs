@@ -12,8 +12,7 @@ use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, OnRank
 
 use super::called::Called;
 use super::elements::Array;
-use super::ending::ranks_lost;
-use super::ends::Ends;
+use super::ends::{Ends, ranks_lost};
 use super::life::{Active, Event, Held, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;

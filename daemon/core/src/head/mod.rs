@@ -186,6 +186,14 @@ enum Due {
     Stop,
 }
 
+/// What nodes get that may have missed a launch.
+#[derive(Debug, Clone, Copy)]
+enum Repeat {
+    Launch,
+    /// Only the question, because a launch is large and most of them have it.
+    Check,
+}
+
 impl Head {
     /// Returns a head whose own node is the only node. Sets the node's id and time.
     pub(crate) fn new(now: Now, start: &mut Start, tuning: Tuning) -> Head {
@@ -267,6 +275,7 @@ impl Head {
             up::Body::RanksEnded(ended) => self.on_ranks_ended(&ended, out),
             up::Body::Resume(resume) => self.on_step_resumed(&resume, out),
             up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
+            up::Body::Missed(missed) => self.on_missed(&missed, out),
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
             // The root's relay has handled these, or they are never sent to the head.
             up::Body::FenceUp(_)
@@ -388,9 +397,19 @@ impl Head {
         back.iter().for_each(|node| self.on_reported(now, *node, out));
     }
 
-    /// Repeats launches and kills for nodes that have (re)connected and may have missed them; other nodes ignore the repeat.
+    /// Handles that a node has missed the launch of a job, see [`Head::relaunch`].
+    fn on_missed(&mut self, missed: &wire::Missed, out: &mut Outputs<Order>) {
+        self.repeat(&[missed.job], &[missed.node], Repeat::Launch, out);
+    }
+
+    /// Asks nodes that have (re)connected whether they have missed launches, and repeats kills; other nodes ignore the repeat.
     fn relaunch(&mut self, nodes: &[NodeId], out: &mut Outputs<Order>) {
-        for id in self.jobs.on_nodes(nodes) {
+        let jobs: Vec<JobId> = self.jobs.on_nodes(nodes).into_iter().collect();
+        self.repeat(&jobs, nodes, Repeat::Check, out);
+    }
+
+    fn repeat(&mut self, jobs: &[JobId], nodes: &[NodeId], what: Repeat, out: &mut Outputs<Order>) {
+        for id in jobs.iter().copied() {
             let Some(job) = self.jobs.get(id) else { continue };
             let Some(active) = job.life().active() else { continue };
             // Lost nodes that return are too late for a job that has continued without them.
@@ -400,8 +419,11 @@ impl Head {
                 let kill = wire::Kill { job: id, grace_ms: job.grace_ms, reason, nodes: late.clone() };
                 out.send_message(Order::Repeat { nodes: late, body: down::Body::Kill(kill) });
             }
-            let launch = down::Body::Launch(active.launch.clone());
-            out.send_message(Order::Repeat { nodes: nodes.clone(), body: launch });
+            let body = match what {
+                Repeat::Launch => down::Body::Launch(active.launch.clone()),
+                Repeat::Check => down::Body::Check(wire::Check { job: id }),
+            };
+            out.send_message(Order::Repeat { nodes: nodes.clone(), body });
             for lost in job.losses() {
                 out.send_message(Order::Repeat { nodes: nodes.clone(), body: down::Body::NodesLost(lost) });
             }

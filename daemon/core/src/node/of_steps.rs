@@ -41,7 +41,8 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         | up::Body::NodesGone(_)
         | up::Body::GroupJoin(_)
         | up::Body::GroupLeave(_)
-        | up::Body::Load(_) => false,
+        | up::Body::Load(_)
+        | up::Body::Missed(_) => false,
     }
 }
 

@@ -20,6 +20,7 @@ impl Node {
                 self.counts.passed(fence.job, fence.epoch);
                 self.to_job(fence.job, down::Body::FenceDown(fence), out);
             }
+            down::Body::Check(wire::Check { job }) => self.on_check(job, out),
             down::Body::Locations(wire::Locations { job, ports }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
                     relay.locations.on_answer(relay.map.nodes(), ports);
@@ -231,7 +232,8 @@ impl Node {
             | up::Body::NameCall(_)
             | up::Body::Fetched(_)
             | up::Body::RanksEnded(_)
-            | up::Body::SpawnCall(_) => self.pass_up(body, out),
+            | up::Body::SpawnCall(_)
+            | up::Body::Missed(_) => self.pass_up(body, out),
             up::Body::Hello(_) | up::Body::Part(_) => {} // the shell handles them
         }
     }
@@ -259,6 +261,19 @@ impl Node {
         }
         if resume.node.is_some() || !self.is_root && !is_known {
             self.pass_up(up::Body::Resume(resume), out);
+        }
+    }
+
+    /// Handles that nodes at or below this daemon may have missed a launch. A daemon that has it passes the message on. One that lacks it
+    /// gets the launch, which then goes to all nodes below: without ranks of its own, it needs the launch to pass other orders on.
+    fn on_check(&mut self, job: JobId, out: &mut Outputs<Report>) {
+        let me = self.me.node;
+        match self.relays.get(job).filter(|relay| !relay.map.has(me) || self.steps.contains(job)) {
+            Some(relay) => {
+                let links = self.tree.links_to(relay.here());
+                self.to_links(links, &Down { body: Some(down::Body::Check(wire::Check { job })) }, out);
+            }
+            None => self.pass_up(up::Body::Missed(wire::Missed { job, node: me }), out),
         }
     }
 

@@ -85,9 +85,15 @@ impl Relays {
 
     /// Records that the connections of these nodes have changed.
     pub(super) fn recount(&mut self, nodes: &[NodeId], is_here: impl Fn(NodeId) -> bool) {
+        let sorted: BTreeSet<NodeId> = nodes.iter().copied().collect();
         for (job, relay) in &mut self.all {
-            for node in nodes {
-                if relay.recount(*node, &is_here) {
+            // The shorter list decides how much work a job is.
+            let few: Vec<NodeId> = match relay.map.nodes().len() < sorted.len() {
+                true => relay.map.nodes().iter().copied().filter(|node| sorted.contains(node)).collect(),
+                false => nodes.to_vec(),
+            };
+            for node in few {
+                if relay.recount(node, &is_here) {
                     self.changed.insert(*job);
                 }
             }

@@ -481,6 +481,7 @@ impl Step {
             | down::Body::Ancestors(_)
             | down::Body::Leave(_)
             | down::Body::Launch(_)
+            | down::Body::Check(_)
             | down::Body::LoadProbe(_)
             | down::Body::GroupState(_)
             | down::Body::Part(_)

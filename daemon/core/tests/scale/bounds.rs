@@ -60,6 +60,8 @@ fn check_phase(phase: &str, nodes: u64, cost: &Cost, check: &mut impl FnMut(&str
         "restart of the head" => {
             check("largest message", *largest, (puts + nodes * 10).max(nodes * 200));
             check("messages", *messages, edges * (8 + 2 * up));
+            // Each node sends the map of the job, and no node gets the launch again.
+            check("bytes", cost.bytes, nodes * (3 * nodes + 12_000) + 400 * puts);
         }
         "cancel" | "loss of a node" => {
             // The order, one report of all ends, and the release.

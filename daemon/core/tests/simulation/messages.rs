@@ -2,12 +2,14 @@
 //! rank. A job of several nodes also sends N - 1 messages with the addresses of its ranks, and one question and one answer over
 //! each link below which a rank asks for an address.
 
+use std::time::Duration;
+
 use rsd_core::Tuning;
 use rsd_proto::v1::{EnvVar, JobSpec};
 
 use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks::{self, Op};
-use crate::world::World;
+use crate::world::{Event, Fault, World};
 
 fn arity(arity: usize) -> Tuning {
     Tuning { arity, ..Tuning::default() }
@@ -68,6 +70,31 @@ fn an_export_costs_one_more_fence() {
         world.assert_done(job);
         world.assert_at_rest();
         assert_costs(&world, nodes, fences as usize + 1);
+    }
+}
+
+#[test]
+fn a_launch_is_repeated_only_for_nodes_that_have_missed_it() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let nodes = 31;
+        let mut world = World::new(seed, nodes, 2, arity(5));
+        let program = world.program(|_, _, _| {
+            vec![Op::Init, Op::Fence, Op::Sleep(Duration::from_secs(20)), Op::Finalize, Op::Exit(0)]
+        });
+        let job = world.submit(spec(program, nodes as u32 * 2));
+        world.run_for(Duration::from_secs(5));
+        world.traffic.clear();
+        // The head, whose nodes all have the launch, and an inner daemon, whose step brings it.
+        for restarted in [0, 1] {
+            world.after(Duration::ZERO, Event::Fault(Fault::Restart(restarted, Duration::from_millis(100))));
+            world.run_for(Duration::from_secs(5));
+        }
+        assert_eq!((world.count("launch"), world.count("missed")), (0, 0));
+        assert!((nodes - 1..3 * nodes).contains(&world.count("check")), "{}", world.count("check"));
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
     }
 }
 

@@ -170,7 +170,7 @@ fn assert_outlived(world: &mut World, job: JobId, dies: impl Fn(u32) -> bool) {
     assert!(info.exits.iter().all(|exit| exit.lost && !exit.fatal && exit.code == 137), "{:?}", info.exits);
     assert_eq!(info.cause, None);
     for rank in 0..27 {
-        assert_eq!(world.records[&(job, rank)].finished, !dies(rank), "rank {rank}");
+        assert!(dies(rank) || world.records[&(job, rank)].finished, "rank {rank}");
     }
     let is_told = |text: &String| text.contains("the other ranks continue (--on-rank-loss continue)");
     let notices = world.logs[&job].iter().filter_map(|event| match &event.body {
@@ -191,7 +191,7 @@ fn the_other_ranks_pass_their_fences_without_ranks_that_have_died() {
             0 => rank == 26,
             1 => (3..6).contains(&rank),
             2 => rank >= 12,
-            _ => rank.wrapping_mul(seed as u32 + 7) % 5 == 0,
+            _ => (rank + seed as u32).is_multiple_of(5),
         };
         let job = submit_mortal(&mut world, dies);
         world.run();

@@ -92,7 +92,7 @@ pub(super) fn hello(stage: &Stage, peer: &str) -> anyhow::Result<()> {
 fn forming(stage: &Stage) -> anyhow::Result<()> {
     const NODES: usize = 64;
     let since = Instant::now();
-    form(stage, NODES)?;
+    form(stage, NODES, 1)?;
     let formed = since.elapsed();
     let mut private = (0..NODES).map(|node| private_kib(stage, node)).collect::<anyhow::Result<Vec<_>>>()?;
     private.sort_unstable();
@@ -110,7 +110,7 @@ fn fences(stage: &Stage) -> anyhow::Result<()> {
     let program = programs::examples()?.join("fence").display().to_string();
     println!("\n| fence over | median (us) | fastest (us) | 99 % within (us) |\n|---|---|---|---|");
     for nodes in [1, 8, 64] {
-        form(stage, nodes)?;
+        form(stage, nodes, 1)?;
         let line = ["run", "-n", &nodes.to_string(), "--map-by", "node", &program, FENCES];
         let output = quiet(&mut rsctl(stage, &line)?)?;
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("read what `fence` prints")?;
@@ -152,12 +152,13 @@ pub(super) fn stop(stage: &Stage, daemon: &str) -> anyhow::Result<()> {
 }
 
 /// Starts a head and, all at once, the daemons that join it; returns when all are ready.
-pub(super) fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
-    start(stage, &["--name", "node0", "--slots", "1", "--listen", "127.0.0.1:0"])?;
+pub(super) fn form(stage: &Stage, nodes: usize, slots: usize) -> anyhow::Result<()> {
+    let slots = slots.to_string();
+    start(stage, &["--name", "node0", "--slots", &slots, "--listen", "127.0.0.1:0"])?;
     let head = stage.listen("node0")?;
     let joining = (1..nodes).map(|node| {
         let mut command = stage.command("rsd")?;
-        command.args(["start", "--name", &format!("node{node}"), "--slots", "1", "--join", &head]);
+        command.args(["start", "--name", &format!("node{node}"), "--slots", &slots, "--join", &head]);
         Ok(command.stdout(Stdio::null()).spawn()?)
     });
     for mut daemon in joining.collect::<anyhow::Result<Vec<_>>>()? {

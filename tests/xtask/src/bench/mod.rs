@@ -1,6 +1,7 @@
 //! `cargo xtask bench …`: compares speed with other launchers and MPIs, measured in turn in one run.
 
 mod before;
+mod daemons;
 mod dvm;
 mod figures;
 mod hangs;
@@ -28,7 +29,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some("scale") => scale::bench(),
+        Some("scale") => scale::bench(&args[1..]),
         Some("submit") => submit::bench(),
         Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch, mpi, scale or submit"),
     }

@@ -21,7 +21,7 @@ pub(super) fn starts(stage: &Stage, rounds: usize) -> anyhow::Result<()> {
     );
     println!("|---|---|---|---|---|");
     for nodes in [1, 2, 8, 32] {
-        form(stage, nodes)?;
+        form(stage, nodes, 1)?;
         for (name, program) in JOBS {
             let before = || job(stage, nodes, program);
             let fenced = || {

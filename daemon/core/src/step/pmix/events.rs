@@ -199,7 +199,7 @@ impl Step {
         let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))];
         let lost = Event { status: Status::LOST_CONNECTION, source: source.clone(), infos: infos.clone() };
         self.deliver(&lost, None, None, out);
-        // What fault-tolerant MPI asks for by name.
+        // What fault-tolerant MPI asks for by name. It takes the other for the loss of its server, and aborts.
         let aborted = Event { status: Status::PROC_ABORTED, source, infos };
         self.deliver_named(&aborted, out);
     }
@@ -248,9 +248,10 @@ impl Step {
         let is_it = |proc: &Proc| proc.namespace == *namespace && [rank::WILDCARD, rank].contains(&proc.rank);
         for kept in &self.pmix.events.kept {
             let is_meant = kept.to.as_ref().is_none_or(|to| to.is_empty() || to.iter().any(is_it));
-            let is_wanted = match kept.named {
-                true => peer.wanted.has_named(kept.event.status),
-                false => peer.wanted.has(kept.event.status),
+            let is_wanted = match (kept.named, kept.event.status) {
+                (true, status) => peer.wanted.has_named(status),
+                (false, Status::LOST_CONNECTION) if peer.wanted.has_named(Status::PROC_ABORTED) => false,
+                (false, status) => peer.wanted.has(status),
             };
             if is_meant && is_wanted && kept.from != Some(client) && peer.wanted.told.insert(kept.number) {
                 out.push(Effect::PmixSend(client, message(&kept.event, peer.codec)));
