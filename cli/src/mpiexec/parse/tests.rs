@@ -290,6 +290,7 @@ fn every_row_does_what_it_says() {
                 (Does::ConfigFile, "cfg"),
                 (Does::JobName, "x"),
                 (Does::JobLabel, "a=b"),
+                (Does::FaultTolerance, "ulfm"),
             ];
             let value = known.iter().find(|(does, _)| *does == row.does).map_or("4", |(_, value)| value);
             let values = match row.takes {
