@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "p2p",
     "requests",
     "datatypes",
@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 21] = [
     "ports",
     "psets",
     "profiling",
+    "tools",
 ];
 
 fn ours(name: &str) -> String {

@@ -12,6 +12,7 @@ use super::slab::{Id, Slab};
 use super::state::{
     Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, RequestState, Streaming,
 };
+use super::traffic::Traffic;
 use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
 use crate::memory::Buffer;
@@ -40,6 +41,7 @@ pub(super) struct Core {
     pub(super) disconnected: Vec<Peer>,
     /// Lost peers to which stored messages could not be delivered.
     pub(super) undelivered: Vec<Peer>,
+    pub(super) traffic: Traffic,
     /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
 }
@@ -138,6 +140,7 @@ impl Core {
             kept: Vec::new(),
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
+            traffic: Traffic::default(),
             probed: None,
             undelivered: Vec::new(),
         }
@@ -210,6 +213,7 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Posted { buffer, .. } = &request.state else { return };
         let outcome = fill(buffer, envelope, payload);
+        self.traffic.receive(payload.len() as u64);
         self.finished += 1;
         request.state = RequestState::Finished(outcome);
         if request.forgotten {
@@ -251,6 +255,7 @@ impl Core {
             return;
         };
         let outcome = Outcome::received(envelope.rank, envelope.tag, *len as u64, *len);
+        self.traffic.receive(outcome.bytes);
         self.finish(id, outcome);
         if let Some(send) = sync {
             self.say(from, Frame::Done { send });
@@ -326,6 +331,7 @@ impl Core {
         if *at == *end {
             let Envelope { rank, tag, .. } = message.envelope;
             let outcome = Outcome::received(rank, tag, message.len, buffer.len());
+            self.traffic.receive(outcome.bytes);
             self.finish(id, outcome);
         }
     }

@@ -8,6 +8,7 @@ use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
 use super::slab::Id;
 use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, RequestState, Waiting};
+use super::traffic::Traffic;
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
 use crate::memory::{Buffer, Payload};
@@ -113,6 +114,7 @@ impl<T: Transport> Engine<T> {
             Mode::Synchronous => false,
         };
         let len = buffer.len();
+        self.core.traffic.send(len);
         if at_once && len <= self.transport.limits(to).eager {
             match self.transport.try_send(to, &Frame::Eager { envelope }, Payload::new(&buffer, 0, len)) {
                 Ok(()) => return Started::Over(Outcome::sent(len)),
@@ -181,6 +183,7 @@ impl<T: Transport> Engine<T> {
         match self.core.messages.get_mut(id) {
             Some(Message { envelope, content: Content::Bytes(bytes), .. }) => {
                 let outcome = fill(&buffer, *envelope, bytes);
+                self.core.traffic.receive(outcome.bytes);
                 let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
                 self.core.messages.discard(id);
@@ -303,6 +306,26 @@ impl<T: Transport> Engine<T> {
         self.core.finished
     }
 
+    /// What was sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.core.traffic
+    }
+
+    /// The number of messages that no receive has matched.
+    pub fn unexpected(&self) -> usize {
+        self.core.messages.len()
+    }
+
+    /// The number of sends and receives in progress.
+    pub fn pending(&self) -> usize {
+        self.core.requests.iter().filter(|(_, it)| !matches!(it.state, RequestState::Finished(_))).count()
+    }
+
+    /// The number of peers for which frames wait for room.
+    pub fn crowded(&self) -> usize {
+        self.core.peers.busy.len()
+    }
+
     /// Whether frames wait for room: [`Engine::progress`] must be called again soon.
     #[inline]
     pub fn has_backlog(&self) -> bool {
@@ -341,10 +364,10 @@ impl Core {
     /// A receive has matched a message that is not completely here, or whose sender waits.
     fn take_in(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
         match content {
-            Content::Bytes(bytes) => Started::Over(fill(&buffer, envelope, &bytes)),
+            Content::Bytes(bytes) => self.take_whole(&buffer, envelope, &bytes),
             Content::Sync { bytes, send } => {
                 self.say(from, Frame::Done { send });
-                Started::Over(fill(&buffer, envelope, &bytes))
+                self.take_whole(&buffer, envelope, &bytes)
             }
             Content::Ready(_) if self.peers.is_lost(from) => Started::Over(Outcome::failed(self.peers.failure(from))),
             Content::Ready(message) => self.start(
@@ -355,9 +378,16 @@ impl Core {
                 let (send, source) = *own;
                 let outcome = copy(&source, &buffer, envelope);
                 self.finish(send, Outcome::sent(source.len()));
+                self.traffic.receive(outcome.bytes);
                 Started::Over(outcome)
             }
         }
+    }
+
+    fn take_whole(&mut self, buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Started {
+        let outcome = fill(buffer, envelope, bytes);
+        self.traffic.receive(outcome.bytes);
+        Started::Over(outcome)
     }
 
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
@@ -403,6 +433,7 @@ impl Core {
             Ok(Match::Posted(id)) => {
                 if let Some(into) = self.posted_buffer(id) {
                     let outcome = copy(&buffer, into, envelope);
+                    self.traffic.receive(outcome.bytes);
                     self.finish(id, outcome);
                 }
                 Started::Over(Outcome::sent(len))
