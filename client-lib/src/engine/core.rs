@@ -39,6 +39,8 @@ pub(super) struct Core {
     /// Peers from this number on are foreign: their end is noted in `parted`.
     pub(super) foreign: Peer,
     pub(super) disconnected: Vec<Peer>,
+    /// Only one thread makes calls: while it waits, this process sends nothing to itself.
+    pub(super) single: bool,
     /// Lost peers to which stored messages could not be delivered.
     pub(super) undelivered: Vec<Peer>,
     pub(super) traffic: Traffic,
@@ -124,6 +126,11 @@ impl Sink for Core {
 }
 
 impl Core {
+    /// This process, if nothing can come from it while it waits.
+    pub(super) fn silent(&self) -> Option<Peer> {
+        self.single.then_some(self.me)
+    }
+
     pub(super) fn new(me: Peer) -> Self {
         Self {
             me,
@@ -141,6 +148,7 @@ impl Core {
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
             traffic: Traffic::default(),
+            single: false,
             probed: None,
             undelivered: Vec::new(),
         }
@@ -528,9 +536,16 @@ impl Context {
     }
 
     /// The named source, if it has finalized.
-    pub(super) fn finalized(&self, source: Source, peers: &Peers) -> Option<Peer> {
-        let Source::Rank(rank) = source else { return None };
-        self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer))
+    /// For any source: one of the members, if all have, and nobody in this process can send (`me`).
+    pub(super) fn finalized(&self, source: Source, peers: &Peers, me: Option<Peer>) -> Option<Peer> {
+        match source {
+            Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer)),
+            Source::Any => {
+                let is_over = |peer: &Peer| Some(*peer) == me || peers.has_finalized(*peer);
+                let other = self.members.iter().copied().find(|peer| Some(*peer) != me)?;
+                self.members.iter().all(is_over).then_some(other)
+            }
+        }
     }
 }
 

@@ -239,9 +239,17 @@ impl<T: Transport> Engine<T> {
         self.core.requests.get(id.0).is_some_and(|request| !matches!(request.state, RequestState::Finished(_)))
     }
 
-    /// Cancels a request; returns whether it was cancelled, and thereby complete: only a receive without a matching
-    /// message can be.
+    /// Cancels a request; returns whether it was cancelled, and thereby complete: a receive without a matching message can be, and a send
+    /// of which nothing has left this process.
     pub fn cancel(&mut self, id: RequestId) -> bool {
+        match self.core.requests.get(id.0).map(|request| &request.state) {
+            Some(RequestState::Own) => return self.core.cancel_own(id.0),
+            Some(RequestState::Queued(it)) => {
+                let to = it.to;
+                return self.core.cancel_queued(id.0, to);
+            }
+            _ => {}
+        }
         let Some(Request { state: RequestState::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
             return false;
         };
@@ -306,6 +314,11 @@ impl<T: Transport> Engine<T> {
         self.core.finished
     }
 
+    /// Declares whether only one thread makes calls.
+    pub fn set_single(&mut self, single: bool) {
+        self.core.single = single;
+    }
+
     /// What was sent and received so far.
     pub fn traffic(&self) -> Traffic {
         self.core.traffic
@@ -354,11 +367,41 @@ impl<T: Transport> Engine<T> {
 }
 
 impl Core {
+    /// Cancels a send to this process itself.
+    fn cancel_own(&mut self, send: Id) -> bool {
+        let is_it = |message: &Message| matches!(&message.content, Content::Own(own) if own.0 == send);
+        let Some((id, context)) =
+            self.messages.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (id, it.envelope.context))
+        else {
+            return false;
+        };
+        let Some(context) = self.contexts.get_mut(context) else { return false };
+        if !self.unexpected.contains(&context.seen, id.slot) {
+            // A matched probe has taken it.
+            return false;
+        }
+        self.unexpected.remove(&mut context.seen, id.slot);
+        self.messages.discard(id);
+        self.finish(send, Outcome::cancelled());
+        true
+    }
+
+    /// Cancels a send that waits for room.
+    fn cancel_queued(&mut self, send: Id, to: Peer) -> bool {
+        let backlog = &mut self.peers.relation(to).backlog;
+        let Some(at) = backlog.iter().position(|queued| matches!(queued, Queued::Lent(id) if *id == send)) else {
+            return false;
+        };
+        backlog.remove(at);
+        self.finish(send, Outcome::cancelled());
+        true
+    }
+
     /// The finalized peer whose message this receive waits for.
     fn vain(&self, id: Id) -> Option<Peer> {
         let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
         let (context, source) = self.posted.asks(entry);
-        self.contexts.get(context)?.finalized(source, &self.peers)
+        self.contexts.get(context)?.finalized(source, &self.peers, self.silent())
     }
 
     /// A receive has matched a message that is not completely here, or whose sender waits.
