@@ -39,7 +39,12 @@ const REACH: Duration = Duration::from_secs(2);
 pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
+    // What a tool has written counts instead; an empty value is the default.
+    let written = state.tools.written();
+    let variables = variables.filter(|(name, _)| !written.contains_key(name.as_str()));
+    let by_tools = written.iter().filter(|(_, value)| !value.is_empty());
+    let by_tools = by_tools.map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let settings = Settings::from_variables(variables.chain(by_tools).collect::<Vec<_>>())?;
     let (env, is_new) = match &settings.join {
         Some(join) => manager::into_group(join, settings.join_exports, Env::of_process())?,
         None => (Env::of_process(), false),
