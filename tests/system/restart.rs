@@ -220,3 +220,42 @@ fn a_head_that_is_restarted_knows_names_values_and_groups_with_their_rules() {
     dvm.restart(0);
     assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
 }
+
+/// Its end is recorded at once, so a head that is killed then may not have written it to the log.
+#[test]
+fn the_log_of_a_job_that_never_started_has_its_end_after_a_kill_of_the_head() {
+    let mut dvm = Dvm::start(1);
+    let [partial, lost, array]: [String; 3] = ["-n 1 --hold true", "-n 1 --hold true", "-n 1 --hold --array 1-3 true"]
+        .map(|words| dvm.submit(words.split_whitespace()));
+    let log = |dvm: &Dvm, job: &str| dvm.state_dir(0).join("jobs").join(format!("{job}.log"));
+    for job in [&partial, &lost, &array] {
+        dvm.ctl(&format!("cancel {job}")).ok();
+        eventually("the log is written", Duration::from_secs(10), || log(&dvm, job).exists().then_some(()));
+    }
+    for job in [&partial, &lost] {
+        assert_eq!(dvm.ctl(&format!("logs -f {job}")).ok(), "", "the end is in the log");
+    }
+    dvm.kill(0);
+    // As if the thread that writes logs had not come to them: one has only its first event, the others have nothing.
+    let file = std::fs::OpenOptions::new().write(true).open(log(&dvm, &partial)).expect("the log is there");
+    let first = std::fs::read(log(&dvm, &partial)).expect("the log is there")[0];
+    file.set_len(1 + u64::from(first)).expect("the file is ours");
+    std::fs::remove_file(log(&dvm, &lost)).expect("the log is there");
+    std::fs::remove_file(log(&dvm, &array)).expect("the log is there");
+    for _ in 0..2 {
+        dvm.restart(0);
+        for job in [&partial, &lost] {
+            let ended = dvm.ctl(&format!("logs -f {job}")).deadline(Duration::from_secs(20)).end();
+            assert_eq!(ended.ok(), "", "{job}");
+        }
+        for job in [&partial, &lost, &array] {
+            let ended = dvm.ctl(&format!("wait {job}")).deadline(Duration::from_secs(20)).end();
+            assert_eq!(ended.status.code(), Some(130), "wait {job}: {ended}");
+            let report = dvm.ctl(&format!("report {job}")).ok();
+            assert!(report.contains("cancelled"), "{report}");
+        }
+        dvm.kill(0);
+    }
+    dvm.restart(0);
+    assert_eq!(dvm.ctl("run echo on").ok(), "on\n");
+}

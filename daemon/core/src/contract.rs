@@ -52,8 +52,9 @@ pub enum Input {
     MemberGone { member: MemberId },
     /// A client's request.
     Call { req: ReqId, caller: Caller, call: Call },
-    /// What the previous head has left: the records that [`Effect::Keep`] wrote, in their order, and the logs of the jobs in
-    /// [`crate::rsd::jobs_of`] these. A head's first input.
+    /// What the previous head has left: the records that [`Effect::Keep`] wrote, in their order, and of the jobs in
+    /// [`crate::rsd::jobs_of`] these, the logs of those that had not ended, and those that lack the end of a job that ended unplaced. A
+    /// head's first input.
     Kept { records: Vec<wire::Kept>, logs: Vec<Logged> },
     /// The first `events` events that this core has appended to this log are in its file, or never will be. `lost_bytes`: how much output
     /// is in no file, in all.

@@ -148,8 +148,8 @@ impl JobLogs {
         JobLogs { dir, limit_bytes, user_bytes, writer, state }
     }
 
-    /// Takes over the logs that an earlier head left, and deletes those of other jobs. Returns what the core must know of the jobs that
-    /// have not ended.
+    /// Takes over the logs that an earlier head left, and deletes those of other jobs. Returns what the core must know: of the jobs that
+    /// have not ended, and of those whose logs lack the end.
     pub(crate) fn restore(&self, jobs: &KeptJobs, now_ms: u64) -> Vec<Logged> {
         let mut logged = Vec::new();
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
@@ -160,6 +160,9 @@ impl JobLogs {
             let job = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<JobId>().ok());
             match job {
                 Some(job) if jobs.alive.contains(&job) => logged.extend(self.restore_log(&path, job, now_ms)),
+                Some(job) if jobs.ended_unplaced.contains(&job) && !past::has_ended(&path) => {
+                    logged.extend(self.restore_log(&path, job, now_ms));
+                }
                 Some(job) if jobs.ended.contains(&job) => {
                     let bytes = entry.metadata().map_or(0, |meta| meta.len());
                     self.add(job, past::uid(&path), Events::unread(bytes));
@@ -167,9 +170,12 @@ impl JobLogs {
                 Some(_) | None => drop(std::fs::remove_file(&path)),
             }
         }
-        for job in &jobs.alive {
+        for job in jobs.alive.iter().chain(&jobs.ended_unplaced) {
             if !lock(&self.state.logs).contains_key(job) {
                 self.add(*job, None, Events::after(events::FileContents::default(), now_ms << POSITIONS_PER_MS_BITS));
+                if !jobs.alive.contains(job) {
+                    logged.push(Logged { job: *job, ..Logged::default() });
+                }
             }
         }
         logged

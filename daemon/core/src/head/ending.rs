@@ -235,7 +235,7 @@ impl Head {
         let was_launched = job.map.size() > 0;
         out.log(now, id, ended);
         if !was_launched {
-            self.end_is_written(id, out); // no step has anything that its log may lack
+            self.end_is_written(id, out); // no step repeats it; the next head completes the log
         }
         self.queue.remove(id);
         self.end_after(id);

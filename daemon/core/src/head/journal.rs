@@ -134,9 +134,11 @@ pub struct KeptJobs {
     pub alive: BTreeSet<JobId>,
     /// Those that had, and are remembered.
     pub ended: BTreeSet<JobId>,
+    /// Those of them that ended without ranks: their ends were recorded at once, so their logs may lack them.
+    pub ended_unplaced: BTreeSet<JobId>,
 }
 
-/// Returns the jobs that these records tell of. Their logs are needed; others are not.
+/// Returns the jobs that these records tell of. Their logs are kept; others are not.
 pub fn jobs_of(records: &[Kept]) -> KeptJobs {
     let mut jobs = KeptJobs::default();
     for record in records {
@@ -149,8 +151,14 @@ pub fn jobs_of(records: &[Kept]) -> KeptJobs {
             Some(kept::What::Ended(info)) => {
                 jobs.alive.remove(&info.job);
                 jobs.ended.insert(info.job);
+                if info.ranks == 0 {
+                    jobs.ended_unplaced.insert(info.job);
+                }
             }
-            Some(kept::What::JobGone(job)) => drop(jobs.ended.remove(job)),
+            Some(kept::What::JobGone(job)) => {
+                jobs.ended.remove(job);
+                jobs.ended_unplaced.remove(job);
+            }
             Some(_) | None => {}
         }
     }
@@ -237,7 +245,8 @@ impl Head {
         ended.chain(all.map(|what| Kept { what: Some(what) })).collect()
     }
 
-    /// Restores the state from the records of the previous head and the logs of the jobs that had not ended.
+    /// Restores the state from the records of the previous head, the logs of the jobs that had not ended, and those that lack the end of a
+    /// job that had.
     pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, logs: Vec<Logged>, out: &mut Outputs<Order>) {
         let mut past = Past::of(records, |uid| self.realm(uid));
         let logs: Logs = logs.into_iter().map(|logged| (logged.job, logged)).collect();
@@ -249,7 +258,11 @@ impl Head {
         past.nodes_in.into_values().for_each(|info| self.expect_node(now, info));
         for info in past.ended.into_values() {
             self.memory.next_job = self.memory.next_job.max(info.job + 1);
-            Job::ended(info).into_iter().for_each(|job| self.jobs.insert_ended(job));
+            let Some(job) = Job::ended(info) else { continue };
+            for (unix_ms, body) in logs.get(&job.id).map(|log| job.missing_end(log)).unwrap_or_default() {
+                out.log(Now { unix_ms, ..now }, job.id, body);
+            }
+            self.jobs.insert_ended(job);
         }
         // Of a family, the root comes first.
         let mut alive: BTreeMap<JobId, Alive> =

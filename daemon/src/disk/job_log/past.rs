@@ -37,6 +37,18 @@ pub(super) fn read(path: &Path, job: JobId) -> std::io::Result<Past> {
     Ok(past)
 }
 
+/// Whether the log's last event is the job's end.
+pub(super) fn has_ended(path: &Path) -> bool {
+    let mut has_ended = false;
+    let read = File::open(path).and_then(|file| {
+        each_event(&file, |event, _| {
+            has_ended = matches!(event.body, Some(job_event::Body::Ended(_)));
+            true
+        })
+    });
+    has_ended && matches!(read, Ok(true))
+}
+
 /// Returns the user who submitted the job of this log.
 pub(super) fn uid(path: &Path) -> Option<u32> {
     let mut uid = None;

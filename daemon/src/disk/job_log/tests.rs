@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 
+use prost::Message;
 use rsd_proto::v1::{JobInfo, Record, User};
 
 use super::events::delimited_len;
@@ -347,7 +348,7 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
     std::fs::write(dir.join("2.log"), [std::fs::read(dir.join("2.log")).unwrap(), vec![200]].concat()).unwrap();
 
     let logs = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, ALL, |_| {});
-    let jobs = KeptJobs { alive: [1, 7].into(), ended: [2].into() };
+    let jobs = KeptJobs { alive: [1, 7].into(), ended: [2].into(), ..KeptJobs::default() };
     let logged = logs.restore(&jobs, 1_700_000_000_000);
     let output_ends = [((0, 0), 1000), ((0, 4), 2000), ((9, 4), 1000)];
     assert_eq!(logged, [Logged { job: 1, events: vec![submitted(1, 1000)], output: output_ends.into() }]);
@@ -375,13 +376,47 @@ async fn the_next_head_goes_on_with_the_logs_of_running_jobs() {
 
     // Wherever a client has stopped, it misses nothing and gets nothing twice; also of a log that a third head knows as ended.
     let third = JobLogs::new(dir.clone(), 1 << 30, 1 << 30, ALL, |_| {});
-    assert_eq!(third.restore(&KeptJobs { alive: [].into(), ended: [1].into() }, 1_700_000_000_001), []);
+    assert_eq!(
+        third.restore(&KeptJobs { alive: [].into(), ended: [1].into(), ..KeptJobs::default() }, 1_700_000_000_001),
+        []
+    );
     for logs in [&logs, &third] {
         for (at, (position, _)) in second.iter().enumerate() {
             let rest: Vec<JobEvent> = second[at + 1..].iter().map(|(_, event)| event.clone()).collect();
             assert_eq!(all(logs.follow(1, *position).unwrap()).await, rest, "from {at}");
         }
     }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_log_of_a_job_that_ended_unplaced_is_completed_and_a_complete_one_is_left_alone() {
+    let dir = scratch("unplaced");
+    let logs = JobLogs::new(dir.clone(), 1 << 20, 0, ALL, |_| {});
+    for job in 1..=3 {
+        logs.append(job, submitted(job, ROOT));
+    }
+    logs.append(1, ended());
+    settle(&logs);
+    // Of the second one, the end is partial; the third has none, and the fourth not even a file.
+    let end = ended().encode_length_delimited_to_vec();
+    let partial = [std::fs::read(dir.join("2.log")).unwrap(), end[..end.len() - 1].to_vec()].concat();
+    std::fs::write(dir.join("2.log"), partial).unwrap();
+
+    let logs = JobLogs::new(dir.clone(), 1 << 20, 0, ALL, |_| {});
+    let ended_jobs = KeptJobs { ended: (1..=4).collect(), ended_unplaced: (1..=4).collect(), ..KeptJobs::default() };
+    let mut lacking = logs.restore(&ended_jobs, 1_700_000_000_000);
+    lacking.sort_by_key(|log| log.job);
+    let of = |job, events| Logged { job, events, ..Logged::default() };
+    assert_eq!(lacking, [of(2, vec![submitted(2, ROOT)]), of(3, vec![submitted(3, ROOT)]), of(4, vec![])]);
+    logs.append(4, submitted(4, ROOT));
+    (2..=4).for_each(|job| logs.append(job, ended()));
+    settle(&logs);
+    for job in 1..=4 {
+        assert_eq!(all(logs.follow(job, 0).unwrap()).await, [submitted(job, ROOT), ended()], "{job}");
+    }
+    let next = JobLogs::new(dir.clone(), 1 << 20, 0, ALL, |_| {});
+    assert_eq!(next.restore(&ended_jobs, 1_700_000_000_001), []);
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -197,6 +197,20 @@ impl Job {
         Some(job)
     }
 
+    /// Returns the events that the log of an ended job lacks, and their times: the end was recorded before the log had it.
+    pub(in super::super) fn missing_end(&self, logged: &Logged) -> Vec<(u64, job_event::Body)> {
+        let has =
+            |is: fn(&job_event::Body) -> bool| logged.events.iter().filter_map(|event| event.body.as_ref()).any(is);
+        let mut missing = Vec::new();
+        if !has(|body| matches!(body, job_event::Body::Submitted(_))) {
+            missing.push((self.submitted_ms, self.submitted()));
+        }
+        if !has(|body| matches!(body, job_event::Body::Ended(_))) {
+            missing.push((self.ended_ms, job_event::Body::Ended(self.info())));
+        }
+        missing
+    }
+
     /// Returns the events that a log must have and this one has not.
     pub(in super::super) fn missing_events(&self, logged: Option<&Logged>) -> Vec<job_event::Body> {
         let attempt = attempts::attempt(self.id);

@@ -71,10 +71,11 @@ impl World {
             self.handle(pid, Input::Kept { records, logs: Vec::new() });
         } else if is_head {
             let records = self.machines[id].kept.clone();
-            let KeptJobs { alive, ended } = jobs_of(&records);
+            let KeptJobs { alive, ended, ended_unplaced } = jobs_of(&records);
             self.logs.retain(|job, _| alive.contains(job) || ended.contains(job));
-            let logs = self.logs.iter().filter(|(job, _)| alive.contains(job)).map(|(job, log)| logged(*job, log));
-            let logs = logs.collect();
+            let log = |job: &JobId| logged(*job, self.logs.get(job).map_or(&[], Vec::as_slice));
+            let without_end = ended_unplaced.iter().map(log).filter(|log| !log.events.last().is_some_and(has_ended));
+            let logs = alive.iter().map(log).chain(without_end).collect();
             self.handle(pid, Input::Kept { records, logs });
             self.machines[id].kept = self.daemons[&pid].core.kept();
             self.feed_again();
