@@ -1,6 +1,6 @@
 //! Many jobs do not make the daemons grow.
 
-use rsd_tests::{Dvm, Options, processes};
+use rsd_tests::{Dvm, Options, built, processes};
 
 /// Open files and memory of every daemon.
 fn taken(dvm: &Dvm, nodes: usize) -> Vec<(usize, u64)> {
@@ -64,4 +64,21 @@ fn sixteen_daemons_form_a_dvm() {
     let mut expected: Vec<String> = (0..16).map(|node| format!("node{node}")).collect();
     expected.sort_unstable();
     assert_eq!(crate::sorted(&printed), expected);
+}
+
+#[test]
+fn forty_eight_daemons_launch_fence_and_end_jobs_on_all_nodes() {
+    let dvm = Dvm::start_with(Options { nodes: 48, slots: 4, args: Vec::new() });
+    let printed = dvm.ctl("run -n 192 printenv RSD_NODE_NAME").ok();
+    let mut count = std::collections::BTreeMap::<&str, usize>::new();
+    printed.lines().for_each(|name| *count.entry(name).or_default() += 1);
+    assert!(count.len() == 48 && count.values().all(|ranks| *ranks == 4), "{count:?}");
+    // Each rank checks what another one has put.
+    let told = dvm.rsctl(["run", "-n", "192", &built::fence().display().to_string(), "5"]).start().end().ok();
+    assert!(told.contains("\"ranks\":192"), "{told}");
+    // Steps in reserve are there in addition; none of it grows with the number of daemons.
+    for node in [1, 47] {
+        let (bytes, _) = processes::memory_bytes(dvm.pid(node)).expect("the daemon runs");
+        assert!(bytes < 64 << 20, "node{node} has {bytes} bytes");
+    }
 }

@@ -2164,7 +2164,7 @@ impl NodeEvent {
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 312, 40, 41"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 312, 313, 40, 41"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -2222,6 +2222,8 @@ pub mod up {
         RanksEnded(super::RanksEnded),
         #[prost(message, tag = "312")]
         Missed(super::Missed),
+        #[prost(message, tag = "313")]
+        Passed(super::Passed),
         #[prost(message, tag = "40")]
         Part(super::Part),
         #[prost(message, tag = "41")]
@@ -2232,7 +2234,7 @@ pub mod up {
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42, 311"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42, 311, 313"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -2300,6 +2302,8 @@ pub mod down {
         OpenPort(super::OpenPort),
         #[prost(message, tag = "311")]
         Check(super::Check),
+        #[prost(message, tag = "313")]
+        WantResult(super::WantResult),
     }
 }
 /// Sent by a daemon to a step that must end its ranks. A step that does not answer is killed.
@@ -2582,6 +2586,9 @@ pub struct FenceUp {
     /// Their puts, each an encoded KvBatch.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// The sender has the result already, and repeats this for daemons that lack it.
+    #[prost(bool, tag = "5")]
+    pub has_result: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceDown {
@@ -2591,6 +2598,22 @@ pub struct FenceDown {
     pub epoch: u64,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// A daemon on a new way up has the results of all fences up to this one, 0: of none. Its parent may lack them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Passed {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+}
+/// The answer of a parent that lacks this result: the receiver sends it, as the FenceUp of all nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WantResult {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
 }
 /// Where the ranks of these nodes listen. A fact, like FenceUp. A daemon forwards it when all nodes below it have sent theirs; no
 /// process blocks on it.

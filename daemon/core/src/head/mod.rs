@@ -279,6 +279,7 @@ impl Head {
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
             // The root's relay has handled these, or they are never sent to the head.
             up::Body::FenceUp(_)
+            | up::Body::Passed(_)
             | up::Body::Located(_)
             | up::Body::Locate(_)
             | up::Body::Done(_)

@@ -4,7 +4,7 @@
 //!
 //! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, disconnect, reconnect and leave.
 //! - [`relay`]: a job in this daemon; [`relays`]: all of them; [`locations`]: where a job's ranks listen;
-//!   [`gathered`]: facts about nodes; [`failures`]: failures of ranks, collected.
+//!   [`gathered`]: facts about nodes; [`offers`]: results of fences that only others have; [`failures`]: failures of ranks, collected.
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
 //!   [`overdue`]: steps that must end their ranks and may hang.
@@ -21,6 +21,7 @@ mod loads;
 mod locations;
 mod members;
 mod of_steps;
+mod offers;
 mod overdue;
 mod passing;
 mod pmi_calls;

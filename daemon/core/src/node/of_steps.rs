@@ -42,7 +42,8 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         | up::Body::GroupJoin(_)
         | up::Body::GroupLeave(_)
         | up::Body::Load(_)
-        | up::Body::Missed(_) => false,
+        | up::Body::Missed(_)
+        | up::Body::Passed(_) => false,
     }
 }
 

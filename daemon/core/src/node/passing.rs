@@ -16,9 +16,16 @@ impl Node {
             down::Body::Launch(launch) => self.on_launch(launch, out),
             down::Body::FenceDown(fence) => {
                 let Some(relay) = self.relays.get_mut(fence.job) else { return };
-                relay.fence_down(&fence);
+                let is_news = relay.fence_down(&fence);
                 self.counts.passed(fence.job, fence.epoch);
-                self.to_job(fence.job, down::Body::FenceDown(fence), out);
+                if is_news {
+                    self.to_job(fence.job, down::Body::FenceDown(fence), out);
+                }
+            }
+            down::Body::WantResult(wire::WantResult { job, epoch }) => {
+                if !self.relays.get_mut(job).is_some_and(|relay| relay.want_result(epoch)) {
+                    self.pass_up(up::Body::Passed(wire::Passed { job, epoch: 0 }), out);
+                }
             }
             down::Body::Check(wire::Check { job }) => self.on_check(job, out),
             down::Body::Locations(wire::Locations { job, ports }) => {
@@ -185,6 +192,10 @@ impl Node {
                 }
                 missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
             }
+            up::Body::Passed(wire::Passed { job, epoch }) => {
+                let missed = self.relays.passed(job, link, epoch);
+                missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
+            }
             up::Body::Located(wire::Located { job, nodes, ports }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
                     relay.locations.add(nodes, ports);
@@ -281,6 +292,10 @@ impl Node {
         while let Some((job, ripe)) = self.relays.advance() {
             match ripe {
                 Ripe::FenceUp(fence) => self.pass_up(up::Body::FenceUp(fence), out),
+                Ripe::Passed { fence } => self.pass_up(up::Body::Passed(wire::Passed { job, epoch: fence }), out),
+                Ripe::WantResult { to, fence } => {
+                    out.send(to, down::Body::WantResult(wire::WantResult { job, epoch: fence }));
+                }
                 Ripe::Located(located) => self.pass_up(up::Body::Located(located), out),
                 Ripe::Locate => self.pass_up(up::Body::Locate(wire::Locate { job }), out),
                 Ripe::Locations { to, ports } => {
@@ -294,7 +309,10 @@ impl Node {
                 }
                 Ripe::FenceDown(fence) => {
                     self.counts.complete(now.mono, job, fence.epoch);
-                    self.to_job(job, down::Body::FenceDown(fence), out);
+                    let Some(relay) = self.relays.get(job) else { continue };
+                    let links = self.tree.links_to(relay.here()).into_iter().chain(self.steps.link(job));
+                    let lacking: Vec<LinkId> = links.filter(|link| !relay.offers.has(*link, fence.epoch)).collect();
+                    self.to_links(lacking, &Down { body: Some(down::Body::FenceDown(fence)) }, out);
                 }
                 Ripe::TooLarge { fence, bytes } => self.refuse_fence(job, fence, bytes, out),
                 Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),

@@ -5,7 +5,8 @@
 //! links that are dead but not yet closed do no harm, and nothing is counted twice. A daemon forwards one message when every node
 //! below it has reported. The first daemon on the way up that has the reports of all nodes turns the fence around, so a job
 //! within a subtree costs the rest of the tree nothing. If that subtree falls apart later, nodes that have moved away may have
-//! missed the result: a daemon that no longer reaches the whole job sends the result upwards, as every node's contribution.
+//! missed the result: a daemon that no longer reaches the whole job offers the result to its parent ([`super::offers`]), and sends it, as
+//! every node's contribution, if the parent lacks it.
 //!
 //! Cost: one message up and one down per node and fence, with the ids of the nodes below; N log N comparisons at the root.
 
@@ -16,6 +17,7 @@ use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankE
 
 use super::gathered::Gathered;
 use super::locations::{Locations, Outgoing};
+use super::offers::Offers;
 use crate::between::Loss;
 use crate::contract::LinkId;
 use crate::exits::{Exits, ranks};
@@ -47,6 +49,7 @@ pub(super) struct Relay {
     /// The link of this node's step that has been sent a result again, and the number of that fence.
     repeated: Option<(LinkId, u64)>,
     pub(super) locations: Locations,
+    pub(super) offers: Offers,
     begun: Begun,
     /// The nodes that have ended; at the root also the nodes that are lost.
     done: BTreeMap<NodeId, Ended>,
@@ -54,8 +57,10 @@ pub(super) struct Relay {
     exits: Exits,
     /// At the root: lost nodes without which the job continues.
     lost: BTreeSet<NodeId>,
-    /// The number of the last result that the parent knows.
+    /// The number of the last result that the parent knows, or knows to be here.
     sent_last: u64,
+    /// Whether the parent has requested the last result.
+    is_wanted: bool,
     sent_done: usize,
     was_stuck: bool,
     /// Whether the head has the report that all nodes have ended.
@@ -89,6 +94,10 @@ struct Ended {
 pub(super) enum Ripe {
     /// To the parent.
     FenceUp(FenceUp),
+    /// To the parent: the result of this fence is here.
+    Passed { fence: u64 },
+    /// To this link: send the result of this fence.
+    WantResult { to: LinkId, fence: u64 },
     /// To the children and the step: all nodes are in the fence.
     FenceDown(FenceDown),
     /// To the head: all nodes are in the fence, but its result has this many bytes, which this daemon does not keep for its user.
@@ -123,11 +132,13 @@ impl Relay {
             was_refused: false,
             repeated: None,
             locations: Locations::default(),
+            offers: Offers::default(),
             begun: Begun::default(),
             done: BTreeMap::new(),
             exits: Exits::default(),
             lost: BTreeSet::new(),
             sent_last: 0,
+            is_wanted: false,
             sent_done: 0,
             was_stuck: false,
             was_over: false,
@@ -169,13 +180,14 @@ impl Relay {
         (self.sent_last, self.sent_done, self.begun.sent) = (0, 0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
         self.locations.forget_sent();
+        self.is_wanted = false;
     }
 
     /// Takes a contribution to a fence. Returns the result for a sender that missed it.
     pub(super) fn fence_up(&mut self, fence: FenceUp) -> Option<FenceDown> {
         if let Some(last) = self.last.as_ref().filter(|last| fence.epoch <= last.epoch) {
             // An older fence is a repeat: the last result tells the daemons on the way that both fences are complete.
-            return Some(last.clone());
+            return (!fence.has_result).then(|| last.clone());
         }
         self.fences.entry(fence.epoch).or_default().add(fence.nodes, fence.batches);
         None
@@ -185,6 +197,9 @@ impl Relay {
     /// once for each link, because what it does not read would fill this daemon's memory.
     pub(super) fn fence_up_of_step(&mut self, link: LinkId, node: NodeId, fence: FenceUp) -> Option<FenceDown> {
         let epoch = fence.epoch;
+        if fence.has_result {
+            self.offers.step_has_passed(link, epoch);
+        }
         let open = self.fences.iter().filter(|(other, gathered)| **other != epoch && gathered.inside.contains(&node));
         if open.count() >= OPEN_MAX {
             return None;
@@ -194,14 +209,32 @@ impl Relay {
         (self.repeated.replace(again) != Some(again)).then_some(missed)
     }
 
-    /// Takes a fence's result from above.
-    pub(super) fn fence_down(&mut self, fence: &FenceDown) {
+    /// Takes a fence's result from above. Returns whether it is news: if not, everything below has it, or will ask for it.
+    pub(super) fn fence_down(&mut self, fence: &FenceDown) -> bool {
         self.sent_last = self.sent_last.max(fence.epoch);
-        self.close_fence(fence);
+        self.close_fence(fence)
     }
 
-    fn close_fence(&mut self, fence: &FenceDown) {
-        if self.last.as_ref().is_none_or(|last| last.epoch < fence.epoch) {
+    /// Takes in that a link has the results up to this one. Returns a later one that it has missed.
+    pub(super) fn passed(&mut self, link: LinkId, epoch: u64) -> Option<FenceDown> {
+        self.offers.add(link, epoch);
+        self.last.as_ref().filter(|last| last.epoch > epoch).cloned()
+    }
+
+    /// Takes in that the parent lacks this result. Returns false if it is not here.
+    pub(super) fn want_result(&mut self, epoch: u64) -> bool {
+        self.is_wanted = self.last_epoch() >= epoch;
+        self.is_wanted
+    }
+
+    fn last_epoch(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.epoch)
+    }
+
+    fn close_fence(&mut self, fence: &FenceDown) -> bool {
+        let is_news = self.last_epoch() < fence.epoch;
+        if is_news {
+            self.offers.settle();
             self.last = Some(fence.clone());
             self.last_bytes = fence.batches.iter().map(|batch| batch.len() as u64).sum();
             self.fences = match fence.epoch.checked_add(1) {
@@ -209,6 +242,7 @@ impl Relay {
                 None => BTreeMap::new(),
             };
         }
+        is_news
     }
 
     /// Returns whose job it is.
@@ -330,13 +364,19 @@ impl Relay {
 
     fn advance_fence(&mut self, room: u64) -> Option<Ripe> {
         let total = self.map.nodes().len();
-        if let Some(last) = self.last.as_ref().filter(|last| last.epoch > self.sent_last)
-            && !self.is_root
-            && self.here.len() < total
-        {
-            self.sent_last = last.epoch;
-            let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
-            return Some(Ripe::FenceUp(FenceUp { job: self.job, epoch: last.epoch, nodes, batches }));
+        if let Some(last) = self.last.as_ref().filter(|_| !self.is_root) {
+            if std::mem::take(&mut self.is_wanted) {
+                let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
+                let fence = FenceUp { job: self.job, epoch: last.epoch, nodes, batches, has_result: true };
+                return Some(Ripe::FenceUp(fence));
+            }
+            if last.epoch > self.sent_last && self.here.len() < total {
+                self.sent_last = last.epoch;
+                return Some(Ripe::Passed { fence: last.epoch });
+            }
+        }
+        if let Some((to, fence)) = self.offers.next(self.last_epoch()) {
+            return Some(Ripe::WantResult { to, fence });
         }
         // Several fences are open only if some nodes have missed a result.
         for (&epoch, gathered) in &self.fences {
@@ -358,7 +398,7 @@ impl Relay {
                 }
             } else if gathered.sent != gathered.inside.len() && self.all_here_have_spoken(epoch) {
                 let nodes = gathered.inside.iter().copied().collect();
-                let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches() };
+                let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches(), has_result: false };
                 self.fences.entry(epoch).and_modify(|gathered| gathered.sent = gathered.inside.len());
                 return Some(Ripe::FenceUp(fence));
             }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use rsd_proto::v1::FenceDown;
+
 use super::relay::{Relay, Ripe};
 use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
@@ -24,6 +26,8 @@ pub(super) struct Relays {
     kept_max: u64,
     /// The jobs for which a link has asked where ranks listen.
     asking: HashMap<LinkId, BTreeSet<JobId>>,
+    /// The jobs of which a link has said which results it has.
+    offering: HashMap<LinkId, BTreeSet<JobId>>,
     changed: BTreeSet<JobId>,
 }
 
@@ -36,8 +40,8 @@ impl Default for Relays {
 impl Relays {
     fn keeping(kept_max: u64) -> Relays {
         let (all, kept, counted) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let (asking, changed) = (HashMap::new(), BTreeSet::new());
-        Relays { all, kept, counted, kept_max, asking, changed }
+        let (asking, offering, changed) = (HashMap::new(), HashMap::new(), BTreeSet::new());
+        Relays { all, kept, counted, kept_max, asking, offering, changed }
     }
 
     /// Creates the relay of a job if it does not exist. `owner`: its user, if that is known. `here`: the nodes at and below this daemon.
@@ -74,8 +78,20 @@ impl Relays {
         }
     }
 
+    /// Records that a link has the results of a job's fences up to this one. Returns a later one that it has missed.
+    pub(super) fn passed(&mut self, job: JobId, link: LinkId, epoch: u64) -> Option<FenceDown> {
+        let missed = self.get_mut(job)?.passed(link, epoch);
+        self.offering.entry(link).or_default().insert(job);
+        missed
+    }
+
     /// Forgets a closed link.
     pub(super) fn forget_link(&mut self, link: LinkId) {
+        for job in self.offering.remove(&link).unwrap_or_default() {
+            if let Some(relay) = self.get_mut(job) {
+                relay.offers.forget_link(link);
+            }
+        }
         for job in self.asking.remove(&link).unwrap_or_default() {
             if let Some(relay) = self.get_mut(job) {
                 relay.locations.forget_link(link);
@@ -166,6 +182,14 @@ impl Relays {
         for link in relay.locations.links() {
             self.has_answered(link, job);
         }
+        for link in relay.offers.links() {
+            if let Some(jobs) = self.offering.get_mut(&link) {
+                jobs.remove(&job);
+                if jobs.is_empty() {
+                    self.offering.remove(&link);
+                }
+            }
+        }
         Some(relay)
     }
 
@@ -185,13 +209,14 @@ impl Relays {
         let relays = self.all.iter().map(|(job, relay)| format!("relay of job {job}: {relay:?}"));
         let asking = self.asking.iter().map(|(link, jobs)| format!("link {link} asking about jobs {jobs:?}"));
         let kept = self.kept.iter().map(|(owner, bytes)| format!("{bytes} bytes of results of user {owner:?}"));
-        relays.chain(asking).chain(kept)
+        let offering = self.offering.iter().map(|(link, jobs)| format!("link {link} offering results of {jobs:?}"));
+        relays.chain(asking).chain(offering).chain(kept)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rsd_proto::v1::{FenceDown, FenceUp};
+    use rsd_proto::v1::FenceUp;
 
     use super::*;
     use crate::taskmap::TaskMapBuilder;
@@ -208,7 +233,7 @@ mod tests {
 
     /// The next message, after the only node of a job has entered a fence with so many bytes.
     fn enter(relays: &mut Relays, job: JobId, epoch: u64, len: usize) -> Option<Ripe> {
-        let fence = FenceUp { job, epoch, nodes: vec![0], batches: vec![vec![7; len].into()] };
+        let fence = FenceUp { job, epoch, nodes: vec![0], batches: vec![vec![7; len].into()], has_result: false };
         assert_eq!(relays.get_mut(job).unwrap().fence_up(fence), None);
         relays.advance().map(|(of, ripe)| {
             assert_eq!(of, job);

@@ -48,7 +48,8 @@ impl Step {
             self.complete_fence(out);
             return;
         }
-        let fence = wire::FenceUp { job: self.job, epoch: self.fence.number, nodes: vec![self.node], batches };
+        let (epoch, nodes) = (self.fence.number, vec![self.node]);
+        let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, has_result: false };
         self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);

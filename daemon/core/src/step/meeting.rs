@@ -100,7 +100,8 @@ impl Step {
 
     /// Enters the job's first fence for all ranks of this node.
     fn enter_meeting(&mut self, batches: Vec<Bytes>, out: &mut Vec<Effect>) {
-        let fence = wire::FenceUp { job: self.job, epoch: self.fence.number, nodes: vec![self.node], batches };
+        let (epoch, nodes) = (self.fence.number, vec![self.node]);
+        let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, has_result: false };
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
     }

@@ -479,6 +479,7 @@ impl Step {
             | down::Body::Leave(_)
             | down::Body::Launch(_)
             | down::Body::Check(_)
+            | down::Body::WantResult(_)
             | down::Body::LoadProbe(_)
             | down::Body::GroupState(_)
             | down::Body::Part(_)
@@ -501,7 +502,8 @@ impl Step {
         self.send_begun(out);
         self.send_master(out);
         for fence in self.fence.sent.clone() {
-            self.send(up::Body::FenceUp(fence), out);
+            let has_result = fence.epoch < self.fence.number;
+            self.send(up::Body::FenceUp(wire::FenceUp { has_result, ..fence }), out);
         }
         self.ask_again(out);
         self.send_ends(out);

@@ -2,7 +2,7 @@
 
 use crate::dvm::RANKS;
 use crate::meter::Cost;
-use crate::phases::PHASES;
+use crate::phases::{PHASES, bytes_put};
 
 /// The most memory of the head for each node: its description and marks, and its part of the job. What its ranks have put comes in addition.
 const HEAD_BYTES_PER_NODE: u64 = 10_000;
@@ -40,7 +40,7 @@ fn check_phase(phase: &str, nodes: u64, cost: &Cost, check: &mut impl FnMut(&str
         reached += ARITY.pow(depth);
     }
     let (down, up) = (u64::from(depth), u64::from(depth));
-    let puts = if nodes > 100 { 0 } else { nodes * u64::from(RANKS) * PUT_BYTES };
+    let puts = if bytes_put(nodes as usize) == 0 { 0 } else { nodes * u64::from(RANKS) * PUT_BYTES };
     let Cost { rounds, messages, largest, at_head, memory, .. } = cost;
     let rounds = u64::from(*rounds);
     match phase {
@@ -61,7 +61,7 @@ fn check_phase(phase: &str, nodes: u64, cost: &Cost, check: &mut impl FnMut(&str
             check("largest message", *largest, (puts + nodes * 10).max(nodes * 200));
             check("messages", *messages, edges * (8 + 2 * up));
             // Each node sends the map of the job, and no node gets the launch again.
-            check("bytes", cost.bytes, nodes * (3 * nodes + 12_000) + 400 * puts);
+            check("bytes", cost.bytes, nodes * (3 * nodes + 12_000) + 4 * nodes * puts);
         }
         "cancel" | "loss of a node" => {
             // The order, one report of all ends, and the release.
@@ -69,6 +69,11 @@ fn check_phase(phase: &str, nodes: u64, cost: &Cost, check: &mut impl FnMut(&str
             check("rounds", rounds, 3 * down + 1);
             check("bytes", cost.bytes, 500 * nodes);
             check("bytes written", cost.written, 100 * nodes + 20_000);
+        }
+        // It runs on the head's node.
+        "a job of one rank" => {
+            check("messages", *messages, 0);
+            check("bytes written", cost.written, 2_000);
         }
         "loss, the job continues" => check("messages", *messages, edges + up),
         other => unreachable!("no bounds for {other}"),

@@ -12,7 +12,7 @@ use rsd_core::{JobId, Now, Rsd, Tuning};
 use rsd_proto::v1::{self as wire, Down, JobEvent, Up, down, up};
 
 use crate::leaf::Leaf;
-use crate::meter::{Cost, Held};
+use crate::meter::{Cost, Held, Shared};
 
 /// Who asks.
 const OWNER: Caller = Caller { uid: 1000, is_admin: true };
@@ -62,6 +62,8 @@ pub(crate) struct Dvm {
     memory: Memory,
     kept: Vec<wire::Kept>,
     logs: HashMap<JobId, Vec<JobEvent>>,
+    /// The last result of a fence that was encoded, with its job and number.
+    fence: Option<(JobId, u64, Bytes)>,
 }
 
 fn me(index: usize) -> wire::NodeInfo {
@@ -100,6 +102,7 @@ impl Dvm {
             memory: Memory::default(),
             kept: Vec::new(),
             logs: HashMap::new(),
+            fence: None,
         };
         dvm.add(Start { me: me(0), dvm: "d0".into(), ..Start::default() });
         dvm
@@ -189,9 +192,8 @@ impl Dvm {
 
     fn arrive(&mut self, index: usize, arrival: Arrival) {
         match arrival {
-            Arrival::Up(link, packet) => self.handle(index, || {
-                // As received: the sender's copy is not this daemon's memory.
-                let up = Up::decode(Bytes::copy_from_slice(&packet)).expect("what was encoded decodes");
+            Arrival::Up(link, packet) => self.handle(index, |held| {
+                let up = Up::decode(held.received(&packet)).expect("what was encoded decodes");
                 match up.body {
                     Some(up::Body::Hello(hello)) => Input::Hello { link, hello, uid: OWNER.uid },
                     body => Input::Up { link, up: Up { body } },
@@ -201,11 +203,10 @@ impl Dvm {
                 if self.daemons[index].parent != Some((from, link)) {
                     return;
                 }
-                let is_redirect =
-                    matches!(Down::decode(packet.clone()), Ok(Down { body: Some(down::Body::Redirect(_)) }));
+                let is_redirect = matches!(small(&packet), Some(Down { body: Some(down::Body::Redirect(_)) }));
                 let mut to = None;
-                self.handle(index, || {
-                    let down = Down::decode(Bytes::copy_from_slice(&packet)).expect("what was encoded decodes");
+                self.handle(index, |held| {
+                    let down = Down::decode(held.received(&packet)).expect("what was encoded decodes");
                     match down.body {
                         Some(down::Body::Welcome(welcome)) => Input::Welcome(welcome),
                         Some(down::Body::Redirect(redirect)) => {
@@ -223,12 +224,15 @@ impl Dvm {
             }
             Arrival::Closed(from, link) => {
                 if self.daemons[index].parent == Some((from, link)) {
-                    self.handle(index, || Input::ParentLost);
+                    self.handle(index, |_| Input::ParentLost);
                 }
             }
-            Arrival::Written(log, events) => self.handle(index, || Input::LogWritten { log, events, lost_bytes: 0 }),
+            Arrival::Written(log, events) => self.handle(index, |_| Input::LogWritten { log, events, lost_bytes: 0 }),
             Arrival::Load(probe) => {
-                self.handle(index, || Input::Load { probe, load: wire::NodeLoad { load1: 0.5, ..Default::default() } });
+                self.handle(index, |_| Input::Load {
+                    probe,
+                    load: wire::NodeLoad { load1: 0.5, ..Default::default() },
+                });
             }
         }
     }
@@ -241,14 +245,17 @@ impl Dvm {
         self.daemons[index].core.as_ref().expect("it runs").node()
     }
 
-    fn handle(&mut self, index: usize, input: impl FnOnce() -> Input) {
+    fn handle(&mut self, index: usize, input: impl FnOnce(&Shared) -> Input) {
         let now = self.time();
+        let fence = &mut self.fence;
         let daemon = &mut self.daemons[index];
         let Some(core) = daemon.core.as_mut() else { return };
+        let shared = daemon.held.shared();
+        let known_fence = fence.as_ref().map(|(_, _, bytes)| bytes.as_ptr());
         let (effects, packets) = daemon.held.measure(
             || {
                 let mut effects = Vec::new();
-                core.handle(now, input(), &mut effects);
+                core.handle(now, input(&shared), &mut effects);
                 // The same message is encoded once for all links.
                 let mut packets: Vec<(Option<LinkId>, Bytes)> = Vec::new();
                 let mut last: Option<(Down, Bytes)> = None;
@@ -256,8 +263,8 @@ impl Dvm {
                 for effect in effects {
                     match effect {
                         Effect::Down { link, down } => {
-                            let known = last.as_ref().filter(|(before, _)| *before == down);
-                            let bytes = known.map_or_else(|| down.encode_to_vec().into(), |(_, bytes)| bytes.clone());
+                            let known = last.as_ref().filter(|(before, _)| is_same(before, &down));
+                            let bytes = known.map_or_else(|| encoded(&down, fence), |(_, bytes)| bytes.clone());
                             packets.push((Some(link), bytes.clone()));
                             last = Some((down, bytes));
                         }
@@ -268,12 +275,13 @@ impl Dvm {
                 (others, packets)
             },
             |(effects, packets)| {
-                let mut seen = Vec::new();
+                // This one was not encoded here.
+                let mut seen: Vec<*const u8> = known_fence.into_iter().collect();
                 let mut bytes = effects.iter().map(size_of).sum::<usize>();
                 bytes += effects.capacity() * std::mem::size_of::<Effect>();
                 bytes += packets.capacity() * std::mem::size_of::<(Option<LinkId>, Bytes)>();
                 for (_, packet) in packets {
-                    if seen.last() != Some(&packet.as_ptr()) {
+                    if !seen.contains(&packet.as_ptr()) {
                         seen.push(packet.as_ptr());
                         bytes += packet.len();
                     }
@@ -298,7 +306,7 @@ impl Dvm {
         match self.daemons[index].links.get(&link).copied() {
             Some(Peer::Daemon(child)) => {
                 self.send(index, child, packet.len());
-                if let Ok(Down { body: Some(down::Body::Welcome(welcome)) }) = Down::decode(packet.clone()) {
+                if let Some(Down { body: Some(down::Body::Welcome(welcome)) }) = small(&packet) {
                     self.of_node.insert(welcome.node, child);
                     self.daemons[index].children += 1;
                 }
@@ -306,11 +314,11 @@ impl Dvm {
             }
             Some(Peer::Step(job)) => {
                 let Some(mut leaf) = self.leaves.remove(&(index, job)) else { return };
-                let down = Down::decode(Bytes::copy_from_slice(&packet)).expect("what was encoded decodes");
+                let down = Down::decode(packet).expect("what was encoded decodes");
                 let ups = leaf.on_down(down, self.time());
                 if leaf.is_over() {
                     self.daemons[index].links.remove(&link);
-                    self.handle(index, || Input::LinkClosed { link });
+                    self.handle(index, |_| Input::LinkClosed { link });
                 } else {
                     self.leaves.insert((index, job), leaf);
                 }
@@ -372,7 +380,7 @@ impl Dvm {
     pub(crate) fn call(&mut self, call: Call) -> ReqId {
         self.next_req += 1;
         let req = self.next_req;
-        self.handle(0, || Input::Call { req, caller: OWNER, call });
+        self.handle(0, |_| Input::Call { req, caller: OWNER, call });
         self.run();
         req
     }
@@ -380,7 +388,7 @@ impl Dvm {
     /// Time passes, and the head acts.
     pub(crate) fn wait(&mut self, time: Duration) {
         self.now += time;
-        self.handle(0, || Input::Tick);
+        self.handle(0, |_| Input::Tick);
         self.run();
     }
 
@@ -390,7 +398,7 @@ impl Dvm {
         self.daemons[index].core = None;
         self.leaves.retain(|(of, _), _| *of != index);
         self.daemons[parent].links.remove(&link);
-        self.handle(parent, || Input::LinkClosed { link });
+        self.handle(parent, |_| Input::LinkClosed { link });
         self.run();
     }
 
@@ -419,7 +427,7 @@ impl Dvm {
         self.logs.iter_mut().for_each(|(_, log)| log.clear());
         let records = std::mem::take(&mut self.kept);
         // As read from the disk: the head's own copies.
-        self.handle(0, || Input::Kept { records: records.clone(), logs: logs.clone() });
+        self.handle(0, |_| Input::Kept { records: records.clone(), logs: logs.clone() });
         self.kept.splice(0..0, records);
         let own: Vec<JobId> = self.leaves.keys().filter(|(index, _)| *index == 0).map(|(_, job)| *job).collect();
         for job in own {
@@ -429,7 +437,7 @@ impl Dvm {
             self.leaves.insert((0, job), leaf.attached(link));
         }
         for child in &children {
-            self.handle(*child, || Input::ParentLost);
+            self.handle(*child, |_| Input::ParentLost);
         }
         self.run();
         for child in children {
@@ -475,6 +483,36 @@ impl Dvm {
             self.step_sends(index, link, ups);
         }
         self.run();
+    }
+}
+
+/// Decodes a message unless it is large: those that are looked for are not.
+fn small(packet: &Bytes) -> Option<Down> {
+    (packet.len() < 1 << 16).then(|| Down::decode(packet.clone()).ok()).flatten()
+}
+
+/// Whether two messages that a daemon sends after one input are the same.
+fn is_same(before: &Down, after: &Down) -> bool {
+    match (&before.body, &after.body) {
+        (Some(down::Body::FenceDown(before)), Some(down::Body::FenceDown(after))) => {
+            (before.job, before.epoch) == (after.job, after.epoch)
+        }
+        (before, after) => before == after,
+    }
+}
+
+/// Encodes a message. All daemons send the same result of a fence, which is encoded once for all of them: the copies would not fit.
+fn encoded(down: &Down, fence: &mut Option<(JobId, u64, Bytes)>) -> Bytes {
+    let Some(down::Body::FenceDown(wire::FenceDown { job, epoch, .. })) = &down.body else {
+        return down.encode_to_vec().into();
+    };
+    match fence {
+        Some((of, number, bytes)) if (*of, *number) == (*job, *epoch) => bytes.clone(),
+        _ => {
+            let bytes = Bytes::from(down.encode_to_vec());
+            *fence = Some((*job, *epoch, bytes.clone()));
+            bytes
+        }
     }
 }
 

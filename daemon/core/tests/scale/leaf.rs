@@ -115,7 +115,7 @@ impl Leaf {
         let entries = (self.first..self.first + RANKS).map(|rank| Kv { key: key(fence, rank), value: value(bytes) });
         let batch = KvBatch { entries: entries.filter(|_| bytes > 0).collect() };
         let batches = if bytes > 0 { vec![batch.encode_to_vec().into()] } else { Vec::new() };
-        let up = wire::FenceUp { job: self.job, epoch: fence, nodes: vec![self.node], batches };
+        let up = wire::FenceUp { job: self.job, epoch: fence, nodes: vec![self.node], batches, has_result: false };
         self.sent.push(up::Body::FenceUp(up));
         if self.sent.len() > 2 {
             self.sent.remove(0);
@@ -185,7 +185,12 @@ impl Leaf {
         };
         let ports = vec![ports.encode_to_vec().into()];
         ups.push(up::Body::Located(wire::Located { job: self.job, nodes: vec![self.node], ports }));
-        ups.extend(self.sent.iter().cloned().chain(self.done.clone()));
+        let passed = self.fences_passed;
+        ups.extend(self.sent.iter().cloned().map(|sent| match sent {
+            up::Body::FenceUp(fence) => up::Body::FenceUp(wire::FenceUp { has_result: fence.epoch <= passed, ..fence }),
+            other => other,
+        }));
+        ups.extend(self.done.clone());
         ups
     }
 

@@ -1,5 +1,6 @@
 //! What a DVM does, phase by phase.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rsd_core::JobId;
@@ -10,7 +11,7 @@ use crate::dvm::{Dvm, RANKS};
 use crate::meter::Cost;
 
 /// The phases, in the order of a run.
-pub(crate) const PHASES: [&str; 10] = [
+pub(crate) const PHASES: [&str; 11] = [
     "formation",
     "launch",
     "fence, 0 bytes",
@@ -18,10 +19,14 @@ pub(crate) const PHASES: [&str; 10] = [
     "loads of all nodes",
     "restart of the head",
     "exit",
+    "a job of one rank",
     "cancel",
     "loss of a node",
     "loss, the job continues",
 ];
+
+/// With how many nodes ranks put something at most.
+pub(crate) static PUTS_MAX: AtomicUsize = AtomicUsize::new(1_000);
 
 /// The costs of all phases with so many nodes.
 pub(crate) fn run(nodes: usize) -> Vec<Cost> {
@@ -42,9 +47,7 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
     });
     let mut job = 0;
     phase(&mut dvm, &mut |dvm| job = launch(dvm, nodes, OnNodeLoss::End));
-    // The result goes to every node: with 1,000 nodes, all have 17 GB together.
-    let bytes_of_second = if nodes > 100 { 0 } else { 100 };
-    for (fence, bytes) in [(1, 0), (2, bytes_of_second)] {
+    for (fence, bytes) in [(1, 0), (2, bytes_put(nodes))] {
         phase(&mut dvm, &mut |dvm| {
             dvm.steps(job, |leaf| leaf.fence(bytes));
             assert!(
@@ -60,6 +63,11 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
     });
     phase(&mut dvm, &mut Dvm::restart_head);
     phase(&mut dvm, &mut |dvm| {
+        dvm.steps(job, crate::leaf::Leaf::exit);
+        assert_eq!(state(dvm, job), JobState::Done);
+    });
+    phase(&mut dvm, &mut |dvm| {
+        let job = submit(dvm, 1, OnNodeLoss::End);
         dvm.steps(job, crate::leaf::Leaf::exit);
         assert_eq!(state(dvm, job), JobState::Done);
     });
@@ -81,13 +89,23 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
     costs
 }
 
+/// What each rank puts before the second fence. The result goes to every node: of 10,000 nodes, each gets 170 MB.
+pub(crate) fn bytes_put(nodes: usize) -> usize {
+    if nodes > PUTS_MAX.load(Ordering::Relaxed) { 0 } else { 100 }
+}
+
 fn launch(dvm: &mut Dvm, nodes: usize, loss: OnNodeLoss) -> JobId {
-    let apps = vec![App { argv: vec!["a.out".into()], n: Some(nodes as u32 * RANKS), ..App::default() }];
+    let job = submit(dvm, nodes as u32 * RANKS, loss);
+    assert_eq!(dvm.leaves.keys().filter(|(_, of)| *of == job).count(), nodes);
+    job
+}
+
+fn submit(dvm: &mut Dvm, ranks: u32, loss: OnNodeLoss) -> JobId {
+    let apps = vec![App { argv: vec!["a.out".into()], n: Some(ranks), ..App::default() }];
     let spec = Box::new(JobSpec { apps, on_node_loss: loss.into(), ..JobSpec::default() });
     let req = dvm.call(Call::Submit { spec, random: vec![7; 44].into(), user: String::new() });
     let Some(Answer::Submitted(job)) = dvm.answers.remove(&req) else { panic!("the job was refused") };
     assert_eq!(state(dvm, job), JobState::Running);
-    assert_eq!(dvm.leaves.keys().filter(|(_, of)| *of == job).count(), nodes);
     job
 }
 

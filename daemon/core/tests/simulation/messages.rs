@@ -98,6 +98,32 @@ fn a_launch_is_repeated_only_for_nodes_that_have_missed_it() {
     }
 }
 
+#[test]
+fn a_restarted_head_gets_the_result_of_the_last_fence_over_one_link() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let nodes = 31;
+        let mut world = World::new(seed, nodes, 2, arity(5));
+        let program = world.program(|rank, _, _| {
+            let put = |value: &str| Op::Put(format!("key-{rank}"), value.into());
+            let pause = Op::Sleep(Duration::from_secs(20));
+            vec![Op::Init, put("1"), Op::Fence, pause, put("2"), Op::Fence, Op::Finalize, Op::Exit(0)]
+        });
+        let job = world.submit(spec(program, nodes as u32 * 2));
+        world.run_for(Duration::from_secs(5));
+        world.traffic.clear();
+        world.after(Duration::ZERO, Event::Fault(Fault::Restart(0, Duration::from_millis(100))));
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(["want result", "fence up"].map(|kind| world.count(kind)), [1, 1], "{:?}", world.traffic);
+        // A child whose offer came after the result.
+        assert!(world.count("fence down") < 5, "{:?}", world.traffic);
+        assert!(world.count("passed") >= 5, "each child of the head offers it");
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+    }
+}
+
 fn assert_costs(world: &World, nodes: usize, fences: usize) {
     let edges = nodes - 1;
     let kinds = ["launch", "located", "fence up", "fence down", "done", "release"];

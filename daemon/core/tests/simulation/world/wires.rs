@@ -188,6 +188,7 @@ pub(super) fn kind_up(up: &Up) -> &'static str {
         Some(up::Body::Begun(_)) => "begun",
         Some(up::Body::Waits(_)) => "waits",
         Some(up::Body::Missed(_)) => "missed",
+        Some(up::Body::Passed(_)) => "passed",
         Some(up::Body::GroupJoin(_)) => "group join",
         Some(up::Body::NodesUp(_) | up::Body::NodesAway(_) | up::Body::NodesGone(_)) => "nodes",
         Some(_) | None => "other up",
@@ -198,6 +199,7 @@ pub(super) fn kind_down(down: &Down) -> &'static str {
     match &down.body {
         Some(down::Body::Launch(_)) => "launch",
         Some(down::Body::Check(_)) => "check",
+        Some(down::Body::WantResult(_)) => "want result",
         Some(down::Body::FenceDown(_)) => "fence down",
         Some(down::Body::Locations(_)) => "locations",
         Some(down::Body::NameResult(_)) => "name result",
