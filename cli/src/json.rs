@@ -244,6 +244,9 @@ fn rank_exit(exit: &RankExit) -> Value {
     if exit.job > 0 {
         value["job"] = exit.job.into();
     }
+    if exit.lost {
+        value["lost"] = true.into();
+    }
     bytes_into(&mut value, "stderr_tail", &exit.stderr_tail);
     value
 }

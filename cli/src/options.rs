@@ -27,7 +27,7 @@ mod words;
 
 pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell, Upgrade};
 pub(crate) use head::HeadCommand;
-pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
+pub(crate) use launch::{Launch, NodeLoss, RankLoss, Run, Segment};
 pub(crate) use node::NodeCommand;
 pub(crate) use ps::Ps;
 pub(crate) use read::read;

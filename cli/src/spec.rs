@@ -18,12 +18,12 @@ use rsd_proto::inherited;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::resources;
 use rsd_proto::v1::stdin_target::Target;
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, Resource, StdinTarget, Submitter};
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, OnRankLoss, RankPlace, Resource, StdinTarget, Submitter};
 
 use crate::exit::Failure;
 use crate::options::placing::Listing;
 use crate::options::queue::Never;
-use crate::options::{Launch, NodeLoss, Segment};
+use crate::options::{Launch, NodeLoss, RankLoss, Segment};
 
 /// The directory and environment of this process.
 #[derive(Debug)]
@@ -78,6 +78,10 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         on_node_loss: match launch.on_node_loss {
             NodeLoss::End => OnNodeLoss::End.into(),
             NodeLoss::Continue => OnNodeLoss::Continue.into(),
+        },
+        on_rank_loss: match launch.on_rank_loss {
+            RankLoss::End => OnRankLoss::End.into(),
+            RankLoss::Continue => OnRankLoss::Continue.into(),
         },
         allow_singletons: launch.allow_singletons,
         attached: stdin.is_some(),

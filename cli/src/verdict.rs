@@ -73,7 +73,7 @@ pub(crate) fn not_kept(info: &JobInfo) -> String {
 
 /// Returns which ranks a job has lost that has continued without them.
 fn without(info: &JobInfo) -> Option<String> {
-    let is_lost = |exit: &&RankExit| exit.code == u32::from(exit::UNREACHABLE) && !exit.fatal;
+    let is_lost = |exit: &&RankExit| exit.lost || (exit.code == u32::from(exit::UNREACHABLE) && !exit.fatal);
     let first = info.exits.iter().find(is_lost)?;
     let lost = ranges::of(info.exits.iter().filter(is_lost).flat_map(exits::ranks));
     let (ranks, were) = match &lost[..] {
@@ -82,7 +82,7 @@ fn without(info: &JobInfo) -> Option<String> {
     };
     let how = match &first.how {
         Some(How::Failed(why)) => format!(" ({why})"),
-        _ => String::new(),
+        Some(How::Exited(_) | How::Signaled(_) | How::Aborted(_)) | None => format!(" ({})", describe(first, info)),
     };
     Some(format!("job {} is done without {ranks} {}, which {were} lost{how}", info.job, placement::ranges(&lost)))
 }

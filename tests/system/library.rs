@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "p2p",
     "requests",
     "datatypes",
@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 21] = [
     "ports",
     "psets",
     "profiling",
+    "tools",
 ];
 
 fn ours(name: &str) -> String {
@@ -206,8 +207,12 @@ fn waiting_for_a_process_that_has_finalized_in_silence_is_an_error() {
     for nodes in [1, 2] {
         let dvm = Dvm::start_with(Options { nodes, slots: 3, args: Vec::new() });
         for mode in ["stay", "exit"] {
-            let line = ["run", "-n", "3", "--map-by", "node", &ours("silent"), mode];
-            assert_eq!(dvm.rsctl(line).ok(), "silent ok on 3\n", "{nodes} nodes, {mode}");
+            for more in [None, Some("any")] {
+                let program = ours("silent");
+                let line = ["run", "-n", "3", "--map-by", "node", &program, mode];
+                let call = dvm.rsctl(line.into_iter().chain(more));
+                assert_eq!(call.ok(), "silent ok on 3\n", "{nodes} nodes, {mode} {more:?}");
+            }
         }
     }
 }

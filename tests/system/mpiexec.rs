@@ -67,16 +67,15 @@ fn several_programs_form_one_world_with_each_library() {
 #[test]
 fn ranks_get_the_variables_that_the_options_name() {
     let dvm = Dvm::start(1);
-    const SHOW: &str =
-        "echo ${A-none} ${B-none} ${HOME+home} ${OMPI_MCA_btl-none} ${PMIX_MCA_gds-none} ${OMPI_MCA_orte_hnp_uri-none}";
+    const SHOW: &str = "echo ${A-none} ${B-none} ${HOME+home} ${OMPI_MCA_coll-none} ${PMIX_MCA_gds-none} ${OMPI_MCA_orte_hnp_uri-none}";
     let run = |options: &str| {
         let call =
             mpiexec(&dvm, &format!("-n 1 {options}")).args(["/bin/sh", "-c", SHOW]).env("B", "mine").env("HOME", "/h");
-        call.env("OMPI_MCA_btl", "tcp").env("PMIX_MCA_gds", "hash").env("OMPI_MCA_orte_hnp_uri", "7").ok()
+        call.env("OMPI_MCA_coll", "tcp").env("PMIX_MCA_gds", "hash").env("OMPI_MCA_orte_hnp_uri", "7").ok()
     };
     assert_eq!(run(""), "none mine home tcp hash none\n");
     assert_eq!(run("-env A 1 -genv B 2"), "1 2 home tcp hash none\n");
-    assert_eq!(run("-x A=1=2 -x OMPI_MCA_orte_hnp_uri -mca btl self"), "1=2 mine home self hash 7\n");
+    assert_eq!(run("-x A=1=2 -x OMPI_MCA_orte_hnp_uri -mca coll self"), "1=2 mine home self hash 7\n");
     assert_eq!(run("-genvnone -env A 1"), "1 none none none none\n");
     assert_eq!(run("-genvlist B,NOPE"), "none mine none none none\n");
     let told = mpiexec(&dvm, "-n 1 -x NOPE true").end();

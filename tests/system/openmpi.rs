@@ -95,6 +95,32 @@ fn sessions_spawns_and_connections_work() {
     }
 }
 
+/// Without a fabric, Open MPI 5's module for libfabric sleeps for a second, so it is left out, unless the user has said what to use.
+#[test]
+fn open_mpi_does_not_look_for_a_fabric_that_is_not_there() {
+    let dvm = Dvm::start(1);
+    let class =
+        |name: &str| std::fs::read_dir(format!("/sys/class/{name}")).is_ok_and(|mut found| found.next().is_some());
+    let is_there = ["infiniband", "infiniband_verbs", "cxi", "cxi_user", "hfi1"].into_iter().any(class);
+    let home = dvm.scratch().join("home");
+    std::fs::create_dir_all(home.join(".openmpi")).expect("the scratch directory is writable");
+    // The distribution's file may leave out more.
+    let script = "echo $OMPI_MCA_btl $OMPI_MCA_mtl . | sed 's/,[a-z,]* ^ofi/ ^ofi/'";
+    let told = |name: &str, value: &str| {
+        let call = dvm.rsctl(["run", "-n", "1", "sh", "-c", script]).env("HOME", &home).env("PATH", "/usr/bin:/bin");
+        call.env(name, value).ok()
+    };
+    assert_eq!(told("OMPI_MCA_btl_tcp_if_include", "lo"), if is_there { ".\n" } else { "^ofi ^ofi .\n" });
+    assert_eq!(told("OMPI_MCA_btl", "self,tcp"), "self,tcp .\n");
+    assert_eq!(told("FI_PROVIDER", "tcp"), ".\n");
+    // A job of a job may run where there is a fabric, so it does not inherit the answer.
+    let rsctl = rsd_tests::built::rsctl().display().to_string();
+    let nested = ["run", "-n", "1", &rsctl, "run", "-n", "1", "-x", "FI_PROVIDER=tcp", "sh", "-c", script];
+    assert_eq!(dvm.rsctl(nested).env("HOME", &home).env("PATH", "/usr/bin:/bin").ok(), ".\n");
+    std::fs::write(home.join(".openmpi/mca-params.conf"), "btl = self,tcp\n").expect("written");
+    assert_eq!(told("OMPI_MCA_btl_tcp_if_include", "lo"), ".\n", "the user's file decides");
+}
+
 #[test]
 fn an_abort_and_an_exit_without_finalize_end_the_job_with_their_code() {
     let dvm = Dvm::start_with(Options { nodes: 1, slots: 4, args: Vec::new() });

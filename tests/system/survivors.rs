@@ -7,6 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rsd_tests::{Dvm, Mpi, Options, processes};
 
+use crate::sorted;
+
 /// Returns a DVM whose head counts a node as lost after two seconds.
 fn impatient(nodes: usize) -> Dvm {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -71,4 +73,44 @@ fn without_the_option_the_loss_of_a_node_ends_the_job() {
     lose(&mut dvm, 1, rank);
     let said = job.end().err();
     assert!(said.contains("job 1 failed: rank"), "{said}");
+}
+
+#[test]
+fn ranks_that_have_died_fail_what_depends_on_them_and_nothing_else() {
+    for nodes in [1, 2, 4] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 4 / nodes as u32, args: Vec::new() });
+        let program = Mpi::Ours.program("mpi/node_loss.c");
+        let job = dvm.rsctl(["run", "-n", "4", "--on-rank-loss", "continue", &program]).start();
+        let all = |out: &str| (0..4).all(|rank| pid_of(rank, out).is_some()).then(|| pid_of(3, out));
+        let rank = job.until_stdout(all).unwrap();
+        kill(Pid::from_raw(rank), Signal::SIGKILL).expect("the process runs");
+        let ended = job.end();
+        let (said, printed) = (ended.err(), ended.ok());
+        for rank in 0..3 {
+            assert!(printed.contains(&format!("rank {rank} has survived\n")), "{nodes} nodes: {printed}");
+            let error =
+                printed.lines().find(|line| line.starts_with(&format!("rank {rank}: ")) && line.contains("MPI_Recv"));
+            assert!(error.is_some_and(|line| line.contains("rank 3")), "{nodes} nodes: {printed}");
+        }
+        assert!(said.contains("rank 3 was killed by signal 9; the other ranks continue (--on-rank-loss"), "{said}");
+        assert!(said.contains("job 1 is done without rank 3, which was lost (rank 3 on node"), "{said}");
+        let info = &dvm.json("job show 1");
+        assert_eq!((&info["state"], &info["exit_code"]), (&"done".into(), &0.into()));
+        let exit = &info["exits"][0];
+        assert_eq!((&exit["rank"], &exit["fatal"], &exit["lost"]), (&3.into(), &false.into(), &true.into()));
+    }
+}
+
+/// Fault-tolerant Open MPI hears from its PMIx server which processes have died.
+#[test]
+fn open_mpi_shrinks_its_world_after_ranks_have_died() {
+    let program = Mpi::OpenMpi5.program("ulfm.c");
+    for nodes in [1, 2, 5] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 6_u32.div_ceil(nodes as u32), args: Vec::new() });
+        let call = dvm.rsctl(["run", "-n", "5", "--map-by", "node", "--on-rank-loss", "continue", &program]);
+        let call = call.env("OMPI_MCA_mpi_ft_enable", "1").env("OMPI_MCA_btl_tcp_if_include", "lo");
+        let right: String = [0, 2, 3].map(|rank| format!("rank {rank}: 3 are left, sum 3\n")).concat();
+        let printed = call.ok();
+        assert_eq!(sorted(&printed).join("\n") + "\n", right, "{nodes} nodes");
+    }
 }

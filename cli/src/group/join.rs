@@ -1,8 +1,11 @@
 //! Requests a place in a group. The join uses no async runtime, because the process is about to become another program.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
@@ -11,6 +14,7 @@ use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::pmix::environment::{Program, Server};
+use rsd_proto::pmix::fabric;
 use rsd_proto::transport::{DialError, exit};
 use rsd_proto::v1::{GroupInfo, GroupSelector};
 
@@ -82,16 +86,19 @@ fn missing(info: &GroupInfo) -> Option<String> {
     Some(format!("waiting for {missing} of {} members of {}: {}", rules.min, rules.name, has.join(", ")))
 }
 
-/// Returns the variables for PMIx clients, whose server listens on the same port.
-fn of_pmix(go: &Go) -> Vec<(&'static str, String)> {
+/// Returns the variables for PMIx clients, whose server listens on the same port. `exported` names those that are not the user's own.
+fn of_pmix(go: &Go, exported: &[&[u8]]) -> Vec<(&'static str, String)> {
     let Some(port) = go.pmi_port.rsplit_once(':').and_then(|(_, port)| port.parse().ok()) else { return Vec::new() };
+    let no_fabric = fabric::absent(Path::new("/"), &|name| std::env::var(name).ok());
     // Members share no directories, and how many of them share cores is for their libraries to find out.
-    let server = Server { port, directory: String::new(), shared: String::new(), cores: u32::MAX };
+    let server = Server { port, directory: String::new(), shared: String::new(), cores: u32::MAX, no_fabric };
     let program = Program { sizes: vec![go.size], ..Program::default() };
     let mut variables = server.variables(&go.place(), &program);
     // What describes a program is not known here.
     variables.retain(|(_, value)| !value.is_empty());
-    let unless_set = server.unless_set(go.local_size).into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    let given: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    let names: Vec<&[u8]> = given.iter().map(|name| name.as_bytes()).filter(|name| !exported.contains(name)).collect();
+    let unless_set = server.unless_set(go.local_size, &names).into_iter();
     variables.extend(unless_set.map(|(name, value)| (name, value.to_owned())));
     variables
 }
@@ -100,14 +107,16 @@ fn of_pmix(go: &Go) -> Vec<(&'static str, String)> {
 pub(crate) fn variables<'a>(group: &str, go: &'a Go, daemon: &Daemon) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(go.place().variables());
-    variables.extend(of_pmix(go));
     let before = std::env::var(EXPORTED).unwrap_or_default();
+    variables.extend(of_pmix(go, &before.split(',').map(str::as_bytes).collect::<Vec<_>>()));
     // Variables that an earlier membership set are not the user's.
     let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);
     let ours = go.env.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| !is_set(name));
     let ours: Vec<(&str, String)> = ours.map(|(name, value)| (name, value.to_owned())).collect();
-    if !ours.is_empty() {
-        variables.push((EXPORTED, ours.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",")));
+    let told = variables.iter().filter(|(name, _)| fabric::is_of_absence(name));
+    let names: Vec<&str> = told.chain(&ours).map(|(name, _)| *name).collect();
+    if !names.is_empty() {
+        variables.push((EXPORTED, names.join(",")));
     }
     variables.extend(ours);
     variables.push(("RSD_GROUP", group.to_owned()));

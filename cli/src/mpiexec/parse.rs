@@ -78,6 +78,8 @@ pub(super) struct Job {
     pub(super) rankfile: Option<PathBuf>,
     pub(super) oversubscribe: Option<bool>,
     pub(super) allow_singletons: bool,
+    /// Whether the other ranks continue when one dies.
+    pub(super) survives: bool,
     pub(super) threads_as_cpus: bool,
     pub(super) nolocal: bool,
     pub(super) local_only: bool,

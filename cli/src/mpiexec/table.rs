@@ -67,6 +67,10 @@ pub(crate) enum Does {
     Oversubscribe,
     NoOversubscribe,
     AllowSingletons,
+    /// The other ranks continue when one dies.
+    Survive,
+    /// The same, and Open MPI's fault tolerance.
+    FaultTolerance,
     ThreadsAsCpus,
     CpusPerRank,
     CpuList,
@@ -507,12 +511,7 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 Ignored("it concerns Hydra's own processes"),
                 "ignored, with a notice",
             ),
-            row(
-                ["", "disable-auto-cleanup", "", ""],
-                Nothing,
-                Refused("rsctl run --on-node-loss continue keeps a job after the loss of a node"),
-                "",
-            ),
+            row(["", "disable-auto-cleanup", "", ""], Nothing, Does::Survive, "`--on-rank-loss continue`"),
             row(
                 [
                     "d debug-devel debug-daemons debug-daemons-file show-progress display-topo display-devel-map",
@@ -536,17 +535,19 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
                 Ignored("it concerns Windows or smpd"),
                 "ignored, with a notice",
             ),
+            row(["enable-recovery continuous", "", "", ""], Nothing, Does::Survive, "`--on-rank-loss continue`"),
+            row(["disable-recovery", "", "", ""], Nothing, Accepted, "nothing is needed"),
             row(
-                ["enable-recovery disable-recovery continuous report-child-jobs-separately", "", "", ""],
+                ["report-child-jobs-separately", "", "", ""],
                 Nothing,
-                Refused("rsctl run --on-node-loss continue keeps a job after the loss of a node"),
+                Refused("the exit code is that of the first job of the family that failed"),
                 "",
             ),
             row(
                 ["with-ft", "", "", ""],
                 Value("KIND"),
-                Refused("rsctl run --on-node-loss continue keeps a job after the loss of a node"),
-                "",
+                Does::FaultTolerance,
+                "`--on-rank-loss continue` and `OMPI_MCA_mpi_ft_enable=1`; KIND is `mpi`, `ulfm` or `none`",
             ),
             row(
                 ["forward-signals", "", "", ""],

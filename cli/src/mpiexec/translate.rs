@@ -18,7 +18,7 @@ use super::parse::{self, Asked, Inherits, Job, Program, Universe, Variable};
 use crate::exit::Failure;
 use crate::options::placing::Placing;
 use crate::options::queue::Queueing;
-use crate::options::{Launch, NodeLoss, Segment};
+use crate::options::{Launch, NodeLoss, RankLoss, Segment};
 use crate::output::Style;
 use crate::output::pattern::Pattern;
 use crate::run::View;
@@ -74,6 +74,7 @@ pub(super) fn launch(asked: &Asked, here: &Here, local: Option<&str>) -> Result<
         output: None,
         overwrite: false,
         on_node_loss: NodeLoss::End,
+        on_rank_loss: if asked.job.survives { RankLoss::Continue } else { RankLoss::End },
         allow_singletons: asked.job.allow_singletons,
         kill_grace: None,
         others: segments.collect(),

@@ -75,6 +75,9 @@ pub(crate) struct Launch {
     /// When a node with ranks of the job is lost: end the job, or let the other ranks continue
     #[arg(long, value_name = "end|continue", default_value = "end")]
     pub(crate) on_node_loss: NodeLoss,
+    /// When a rank dies that uses MPI: end the job, or let the other ranks continue, which are told (fault-tolerant MPI)
+    #[arg(long, value_name = "end|continue", default_value = "end")]
+    pub(crate) on_rank_loss: RankLoss,
     /// Run the ranks even if their MPI library cannot use rsd's process manager: each is then rank 0 of 1
     #[arg(long)]
     pub(crate) allow_singletons: bool,
@@ -89,6 +92,13 @@ pub(crate) struct Launch {
 /// What the loss of a node does to a job with ranks there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NodeLoss {
+    End,
+    Continue,
+}
+
+/// What the death of a rank that uses MPI does to its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RankLoss {
     End,
     Continue,
 }

@@ -32,7 +32,7 @@ pub(crate) const HELP: &str = include_str!("plan.txt");
 
 /// Options of `run` without effect on placement. `plan` accepts them, so that a user can replace `run` by `plan` in a command. Its
 /// help does not show them.
-pub(crate) const ELSEWHERE: [&str; 17] = [
+pub(crate) const ELSEWHERE: [&str; 18] = [
     "queue_deadline",
     "hold",
     "job_label",
@@ -45,6 +45,7 @@ pub(crate) const ELSEWHERE: [&str; 17] = [
     "overwrite",
     "kill_grace",
     "on_node_loss",
+    "on_rank_loss",
     "variables",
     "export",
     "wdir",

@@ -155,15 +155,29 @@ forms! {
         "Neighbor_alltoallw";
 }
 
-/// Messages of persistent operations have separate tags: these operations start in any order, the others in the same
-/// order everywhere.
-const PERSISTENT_TAGS: u32 = 1 << 30;
+/// The ways to call a collective operation. The messages of each have tags of their own. Persistent operations start in any order, the
+/// others in the same order everywhere; programs that mix blocking and non-blocking ones in different orders are wrong, but some exist
+/// (mpi4py emulates `MPIX_Comm_iagree` like that), and this costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Blocking,
+    Nonblocking,
+    Persistent,
+}
+
+/// The operations of one way have so many tags.
+const TAGS: u32 = 1 << 29;
 
 /// A run that is ready to start.
-fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<RequestId>, Members)> {
+fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId>, Members)> {
     let Plan { comm, members, what, operands, reduction, fault } = plan;
-    let started = &mut state.comms.get_mut(comm)?.collectives;
-    let tag = (*started % PERSISTENT_TAGS) | if persistent { PERSISTENT_TAGS } else { 0 };
+    let communicator = state.comms.get_mut(comm)?;
+    let (started, first) = match way {
+        Way::Blocking => (&mut communicator.collectives, 0),
+        Way::Nonblocking => (&mut communicator.nonblocking, TAGS),
+        Way::Persistent => (&mut communicator.collectives, 2 * TAGS),
+    };
+    let tag = first + *started % TAGS;
     *started = started.wrapping_add(1);
     let schedule = match what {
         What::Call(call) => state.collectives.schedule(call, members.here),
@@ -184,7 +198,7 @@ fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
 
 /// `meanwhile` is called whenever something may have arrived.
 fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl FnMut(&mut State)) -> MpiResult {
-    let (mut run, members) = prepared(guard, plan, false)?;
+    let (mut run, members) = prepared(guard, plan, Way::Blocking)?;
     let result = loop {
         let progress = guard.wait(|state| {
             meanwhile(state);
@@ -206,7 +220,7 @@ fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl F
 unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
     let (comm, fault) = (plan.comm, plan.fault.clone());
-    let id = added(guard, plan, false)?;
+    let id = added(guard, plan, Way::Nonblocking)?;
     if let Some(fault) = fault {
         // The others depend on this rank's part.
         guard.start_collective(id)?;
@@ -222,7 +236,7 @@ unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) 
 unsafe fn init(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
     let (comm, fault) = (plan.comm, plan.fault.clone());
-    let id = added(guard, plan, true)?;
+    let id = added(guard, plan, Way::Persistent)?;
     if let Some(fault) = fault {
         // Only the count of the calls, which all ranks have in common, needs it.
         guard.collectives.forget(id);
@@ -234,9 +248,9 @@ unsafe fn init(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -
     unsafe { put(request, handle) }
 }
 
-fn added(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<CollectiveId> {
-    let (run, members) = prepared(state, plan, persistent)?;
-    Ok(state.collectives.add(run, members, persistent))
+fn added(state: &mut State, plan: Plan, way: Way) -> MpiResult<CollectiveId> {
+    let (run, members) = prepared(state, plan, way)?;
+    Ok(state.collectives.add(run, members, way == Way::Persistent))
 }
 
 /// Every member sends a list of words to every member; returns `words[rank]` from each. Two exchanges: lengths, then words.

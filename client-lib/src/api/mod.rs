@@ -29,5 +29,6 @@ pub mod rma;
 pub mod session;
 pub mod spawn;
 pub mod status;
+pub mod tools;
 pub mod topo;
 pub mod window;

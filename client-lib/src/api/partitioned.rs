@@ -12,8 +12,8 @@ use crate::abi::constants::MPI_ANY_TAG;
 use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use crate::engine::Source;
 use crate::error::{MpiError, MpiResult};
-use crate::object::partitioned::{PARTITIONS_MAX, PartitionedId, Side, context_of};
-use crate::object::requests::Request;
+use crate::object::partitioned::{PARTITIONS_MAX, Side, context_of};
+use crate::object::requests::{PartitionedId, Request};
 use crate::runtime::{Runtime, State};
 
 /// `MPI_Psend_init`.

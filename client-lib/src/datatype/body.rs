@@ -1,7 +1,8 @@
 //! The content of a type map: the places of its bytes, its bounds, its basic elements; and how it is built from others.
 //!
 //! The bounds are those of MPI 5.0 §5.1.6 and §5.1.7: a type map without markers spans its bytes, rounded up to the strictest
-//! alignment in it; markers, which `MPI_Type_create_resized` sets, override that and are inherited.
+//! alignment in it; markers, which `MPI_Type_create_resized` sets, override that and are inherited. As in MPICH and Open MPI, the padding of
+//! the types in a type map counts too; that makes a difference only where displacements violate the alignment.
 
 use super::element::Element;
 use super::shape::{Sequence, Shape};
@@ -15,6 +16,8 @@ pub(super) struct Body {
     pub(super) signature: Signature,
     /// The first byte and the end of the last one; `None` if there are no bytes.
     bytes: Option<Bounds>,
+    /// As `bytes`, with the padding of what it was built from.
+    padded: Option<Bounds>,
     /// The positions of the markers, if there are any.
     markers: Option<Bounds>,
     /// The strictest alignment of its basic elements.
@@ -57,7 +60,14 @@ impl Body {
         };
         let end = element.halves().map_or(element.size(), |(_, index, at)| at + index.size());
         let bytes = Some(Bounds { lower: 0, upper: end as i64 });
-        Self { shape, signature: signature.finish(), bytes, markers: None, align: element.repr().align() as i64 }
+        Self {
+            shape,
+            signature: signature.finish(),
+            bytes,
+            padded: bytes,
+            markers: None,
+            align: element.repr().align() as i64,
+        }
     }
 
     /// The same bytes with other bounds.
@@ -68,16 +78,19 @@ impl Body {
 
     /// The lower and the upper bound.
     pub(super) fn bounds(&self) -> MpiResult<Bounds> {
-        match (self.markers, self.bytes) {
-            (Some(bounds), _) => Ok(bounds),
+        match (self.markers, self.rounded()?) {
+            (Some(bounds), _) | (None, Some(bounds)) => Ok(bounds),
             (None, None) => Ok(Bounds::NONE),
-            (None, Some(Bounds { lower, upper })) => {
-                let extent = i128::from(upper) - i128::from(lower);
-                let align = i128::from(self.align);
-                let extent = (extent + align - 1) / align * align;
-                between(lower.into(), i128::from(lower) + extent)
-            }
         }
+    }
+
+    /// The bounds without markers, rounded up to the alignment.
+    fn rounded(&self) -> MpiResult<Option<Bounds>> {
+        let Some(Bounds { lower, upper }) = self.padded else { return Ok(None) };
+        let extent = i128::from(upper) - i128::from(lower);
+        let align = i128::from(self.align);
+        let extent = (extent + align - 1) / align * align;
+        between(lower.into(), i128::from(lower) + extent).map(Some)
     }
 
     /// From the first byte to the last.
@@ -93,6 +106,7 @@ pub(super) struct Build {
     signature: Parts,
     size: usize,
     bytes: Option<Bounds>,
+    padded: Option<Bounds>,
     markers: Option<Bounds>,
     align: i64,
 }
@@ -113,9 +127,10 @@ impl Build {
             between(lower.into(), upper.into()).map(Some)
         };
         let (bytes, markers) = (spread(self.bytes, body.bytes)?, spread(self.markers, body.markers)?);
+        let padded = spread(self.padded, body.rounded()?)?;
         let added = body.shape.size.checked_mul(count).and_then(|len| len.checked_add(self.size));
         self.size = added.filter(|size| *size <= isize::MAX as usize).ok_or_else(too_big)?;
-        (self.bytes, self.markers) = (bytes, markers);
+        (self.bytes, self.padded, self.markers) = (bytes, padded, markers);
         self.align = self.align.max(body.align);
         // The offsets of bytes were checked to fit; without bytes they do not matter.
         self.shape.push(body.shape.repeat(count, stride as isize).moved(at as isize));
@@ -128,6 +143,7 @@ impl Build {
             shape: self.shape.finish(),
             signature: self.signature.finish(),
             bytes: self.bytes,
+            padded: self.padded,
             markers: self.markers,
             align: self.align.max(1),
         }

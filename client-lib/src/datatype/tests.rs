@@ -15,6 +15,8 @@ use crate::memory::Buffer;
 #[derive(Debug, Clone, Default)]
 struct Naive {
     entries: Vec<(Element, i64)>,
+    /// The bounds of all that it was built from, with their padding.
+    padded: Vec<(i64, i64)>,
     lower: Vec<i64>,
     upper: Vec<i64>,
 }
@@ -25,10 +27,12 @@ impl Naive {
             None => vec![(element, 0)],
             Some((value, index, at)) => vec![(value, 0), (index, at as i64)],
         };
-        Self { entries, ..Self::default() }
+        let end = entries.iter().map(|(element, at)| at + element.size() as i64).max().unwrap_or(0);
+        Self { entries, padded: vec![(0, end)], ..Self::default() }
     }
 
     fn add(&mut self, other: &Self, at: i64) {
+        self.padded.extend(other.rounded().map(|(lower, upper)| (lower + at, upper + at)));
         self.entries.extend(other.entries.iter().map(|(element, offset)| (*element, offset + at)));
         self.lower.extend(other.lower.iter().map(|offset| offset + at));
         self.upper.extend(other.upper.iter().map(|offset| offset + at));
@@ -40,14 +44,20 @@ impl Naive {
         (lower, upper)
     }
 
-    /// The lower bound and the extent, by the formulas of MPI 5.0 §5.1.6.
+    /// The lower bound and the extent, by the formulas of MPI 5.0 §5.1.6, but that padding counts.
     fn bounds(&self) -> (i64, i64) {
-        let (lower, upper) = self.true_bounds();
         if let (Some(lower), Some(upper)) = (self.lower.iter().min(), self.upper.iter().max()) {
             return (*lower, upper - lower);
         }
+        self.rounded().map_or((0, 0), |(lower, upper)| (lower, upper - lower))
+    }
+
+    /// From the lower bound to the upper, rounded up to the alignment.
+    fn rounded(&self) -> Option<(i64, i64)> {
+        let lower = self.padded.iter().map(|bounds| bounds.0).min()?;
+        let upper = self.padded.iter().map(|bounds| bounds.1).max()?;
         let align = self.entries.iter().map(|(element, _)| element.repr().align() as i64).max().unwrap_or(1);
-        (lower, (upper - lower + align - 1) / align * align)
+        Some((lower, lower + (upper - lower + align - 1) / align * align))
     }
 
     fn size(&self) -> usize {

@@ -12,6 +12,7 @@ use super::slab::{Id, Slab};
 use super::state::{
     Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, RequestState, Streaming,
 };
+use super::traffic::Traffic;
 use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
 use crate::memory::Buffer;
@@ -38,8 +39,11 @@ pub(super) struct Core {
     /// Peers from this number on are foreign: their end is noted in `parted`.
     pub(super) foreign: Peer,
     pub(super) disconnected: Vec<Peer>,
+    /// Only one thread makes calls: while it waits, this process sends nothing to itself.
+    pub(super) single: bool,
     /// Lost peers to which stored messages could not be delivered.
     pub(super) undelivered: Vec<Peer>,
+    pub(super) traffic: Traffic,
     /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
 }
@@ -122,6 +126,11 @@ impl Sink for Core {
 }
 
 impl Core {
+    /// This process, if nothing can come from it while it waits.
+    pub(super) fn silent(&self) -> Option<Peer> {
+        self.single.then_some(self.me)
+    }
+
     pub(super) fn new(me: Peer) -> Self {
         Self {
             me,
@@ -138,6 +147,8 @@ impl Core {
             kept: Vec::new(),
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
+            traffic: Traffic::default(),
+            single: false,
             probed: None,
             undelivered: Vec::new(),
         }
@@ -210,6 +221,7 @@ impl Core {
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Posted { buffer, .. } = &request.state else { return };
         let outcome = fill(buffer, envelope, payload);
+        self.traffic.receive(payload.len() as u64);
         self.finished += 1;
         request.state = RequestState::Finished(outcome);
         if request.forgotten {
@@ -251,6 +263,7 @@ impl Core {
             return;
         };
         let outcome = Outcome::received(envelope.rank, envelope.tag, *len as u64, *len);
+        self.traffic.receive(outcome.bytes);
         self.finish(id, outcome);
         if let Some(send) = sync {
             self.say(from, Frame::Done { send });
@@ -326,6 +339,7 @@ impl Core {
         if *at == *end {
             let Envelope { rank, tag, .. } = message.envelope;
             let outcome = Outcome::received(rank, tag, message.len, buffer.len());
+            self.traffic.receive(outcome.bytes);
             self.finish(id, outcome);
         }
     }
@@ -522,9 +536,16 @@ impl Context {
     }
 
     /// The named source, if it has finalized.
-    pub(super) fn finalized(&self, source: Source, peers: &Peers) -> Option<Peer> {
-        let Source::Rank(rank) = source else { return None };
-        self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer))
+    /// For any source: one of the members, if all have, and nobody in this process can send (`me`).
+    pub(super) fn finalized(&self, source: Source, peers: &Peers, me: Option<Peer>) -> Option<Peer> {
+        match source {
+            Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer)),
+            Source::Any => {
+                let is_over = |peer: &Peer| Some(*peer) == me || peers.has_finalized(*peer);
+                let other = self.members.iter().copied().find(|peer| Some(*peer) != me)?;
+                self.members.iter().all(is_over).then_some(other)
+            }
+        }
     }
 }
 

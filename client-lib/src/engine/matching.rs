@@ -191,6 +191,12 @@ const UNLINKED: Links = Links { entries: [NONE; 3], next: NONE, previous: NONE }
 const LISTED: [Class; 3] = [Class::Exact, Class::AnySource, Class::AnyTag];
 
 impl Unexpected {
+    /// Whether the message is pending; this looks at all of its context.
+    pub(super) fn contains(&self, seen: &Seen, message: u32) -> bool {
+        let next = |at: &u32| Some(self.links[*at as usize].next).filter(|next| *next != NONE);
+        std::iter::successors(seen.first_unexpected(), next).any(|at| at == message)
+    }
+
     /// Whether no message is pending.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

@@ -22,6 +22,7 @@ mod matching;
 mod peers;
 mod slab;
 mod state;
+mod traffic;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,4 +31,5 @@ pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TA
 pub use farewell::Farewell;
 pub use frame::{Envelope, Frame, Region};
 pub use operations::Engine;
+pub use traffic::Traffic;
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -8,6 +8,7 @@ use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
 use super::slab::Id;
 use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, RequestState, Waiting};
+use super::traffic::Traffic;
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
 use crate::memory::{Buffer, Payload};
@@ -113,6 +114,7 @@ impl<T: Transport> Engine<T> {
             Mode::Synchronous => false,
         };
         let len = buffer.len();
+        self.core.traffic.send(len);
         if at_once && len <= self.transport.limits(to).eager {
             match self.transport.try_send(to, &Frame::Eager { envelope }, Payload::new(&buffer, 0, len)) {
                 Ok(()) => return Started::Over(Outcome::sent(len)),
@@ -181,6 +183,7 @@ impl<T: Transport> Engine<T> {
         match self.core.messages.get_mut(id) {
             Some(Message { envelope, content: Content::Bytes(bytes), .. }) => {
                 let outcome = fill(&buffer, *envelope, bytes);
+                self.core.traffic.receive(outcome.bytes);
                 let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
                 self.core.messages.discard(id);
@@ -236,9 +239,17 @@ impl<T: Transport> Engine<T> {
         self.core.requests.get(id.0).is_some_and(|request| !matches!(request.state, RequestState::Finished(_)))
     }
 
-    /// Cancels a request; returns whether it was cancelled, and thereby complete: only a receive without a matching
-    /// message can be.
+    /// Cancels a request; returns whether it was cancelled, and thereby complete: a receive without a matching message can be, and a send
+    /// of which nothing has left this process.
     pub fn cancel(&mut self, id: RequestId) -> bool {
+        match self.core.requests.get(id.0).map(|request| &request.state) {
+            Some(RequestState::Own) => return self.core.cancel_own(id.0),
+            Some(RequestState::Queued(it)) => {
+                let to = it.to;
+                return self.core.cancel_queued(id.0, to);
+            }
+            _ => {}
+        }
         let Some(Request { state: RequestState::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
             return false;
         };
@@ -303,6 +314,31 @@ impl<T: Transport> Engine<T> {
         self.core.finished
     }
 
+    /// Declares whether only one thread makes calls.
+    pub fn set_single(&mut self, single: bool) {
+        self.core.single = single;
+    }
+
+    /// What was sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.core.traffic
+    }
+
+    /// The number of messages that no receive has matched.
+    pub fn unexpected(&self) -> usize {
+        self.core.messages.len()
+    }
+
+    /// The number of sends and receives in progress.
+    pub fn pending(&self) -> usize {
+        self.core.requests.iter().filter(|(_, it)| !matches!(it.state, RequestState::Finished(_))).count()
+    }
+
+    /// The number of peers for which frames wait for room.
+    pub fn crowded(&self) -> usize {
+        self.core.peers.busy.len()
+    }
+
     /// Whether frames wait for room: [`Engine::progress`] must be called again soon.
     #[inline]
     pub fn has_backlog(&self) -> bool {
@@ -331,20 +367,50 @@ impl<T: Transport> Engine<T> {
 }
 
 impl Core {
+    /// Cancels a send to this process itself.
+    fn cancel_own(&mut self, send: Id) -> bool {
+        let is_it = |message: &Message| matches!(&message.content, Content::Own(own) if own.0 == send);
+        let Some((id, context)) =
+            self.messages.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (id, it.envelope.context))
+        else {
+            return false;
+        };
+        let Some(context) = self.contexts.get_mut(context) else { return false };
+        if !self.unexpected.contains(&context.seen, id.slot) {
+            // A matched probe has taken it.
+            return false;
+        }
+        self.unexpected.remove(&mut context.seen, id.slot);
+        self.messages.discard(id);
+        self.finish(send, Outcome::cancelled());
+        true
+    }
+
+    /// Cancels a send that waits for room.
+    fn cancel_queued(&mut self, send: Id, to: Peer) -> bool {
+        let backlog = &mut self.peers.relation(to).backlog;
+        let Some(at) = backlog.iter().position(|queued| matches!(queued, Queued::Lent(id) if *id == send)) else {
+            return false;
+        };
+        backlog.remove(at);
+        self.finish(send, Outcome::cancelled());
+        true
+    }
+
     /// The finalized peer whose message this receive waits for.
     fn vain(&self, id: Id) -> Option<Peer> {
         let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
         let (context, source) = self.posted.asks(entry);
-        self.contexts.get(context)?.finalized(source, &self.peers)
+        self.contexts.get(context)?.finalized(source, &self.peers, self.silent())
     }
 
     /// A receive has matched a message that is not completely here, or whose sender waits.
     fn take_in(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
         match content {
-            Content::Bytes(bytes) => Started::Over(fill(&buffer, envelope, &bytes)),
+            Content::Bytes(bytes) => self.take_whole(&buffer, envelope, &bytes),
             Content::Sync { bytes, send } => {
                 self.say(from, Frame::Done { send });
-                Started::Over(fill(&buffer, envelope, &bytes))
+                self.take_whole(&buffer, envelope, &bytes)
             }
             Content::Ready(_) if self.peers.is_lost(from) => Started::Over(Outcome::failed(self.peers.failure(from))),
             Content::Ready(message) => self.start(
@@ -355,9 +421,16 @@ impl Core {
                 let (send, source) = *own;
                 let outcome = copy(&source, &buffer, envelope);
                 self.finish(send, Outcome::sent(source.len()));
+                self.traffic.receive(outcome.bytes);
                 Started::Over(outcome)
             }
         }
+    }
+
+    fn take_whole(&mut self, buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Started {
+        let outcome = fill(buffer, envelope, bytes);
+        self.traffic.receive(outcome.bytes);
+        Started::Over(outcome)
     }
 
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
@@ -403,6 +476,7 @@ impl Core {
             Ok(Match::Posted(id)) => {
                 if let Some(into) = self.posted_buffer(id) {
                     let outcome = copy(&buffer, into, envelope);
+                    self.traffic.receive(outcome.bytes);
                     self.finish(id, outcome);
                 }
                 Started::Over(Outcome::sent(len))

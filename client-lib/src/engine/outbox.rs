@@ -70,7 +70,9 @@ impl Core {
         match result {
             Ok(()) => {
                 let room = matched.buffer.len();
-                self.finish(id, Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room));
+                let outcome = Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room);
+                self.traffic.receive(outcome.bytes);
+                self.finish(id, outcome);
                 self.say(message.from, Frame::Done { send: message.send });
             }
             Err(PullRefused) => {

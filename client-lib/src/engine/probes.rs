@@ -42,7 +42,7 @@ impl<T: Transport> Engine<T> {
 
     /// Why no more messages of this source will arrive, if it is a peer that has finalized.
     pub fn dried_up(&self, context: u32, source: Source) -> Option<MpiError> {
-        let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers)?;
+        let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers, self.core.silent())?;
         Some(self.core.peers.failure(peer))
     }
 

@@ -132,7 +132,6 @@ impl<T> Slab<T> {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

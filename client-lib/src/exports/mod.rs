@@ -3,7 +3,7 @@
 //!
 //! A shim widens integers and calls one function of [`crate::api`] through [`call`] (or `call_always`, or directly if it
 //! cannot fail: `plain`); both forms of a function, with `int` and with large counts, call the same one. A function that is not
-//! implemented returns an error that says so; those of the tools interface call no error handler and may be called at any time. `PMPI_` functions have bodies of their own, so that a tool may define its own `MPI_` ones.
+//! implemented returns an error that says so. `PMPI_` functions have bodies of their own, so that a tool may define its own `MPI_` ones.
 
 #![expect(unsafe_code, reason = "the functions that C calls")]
 
@@ -40,10 +40,6 @@ macro_rules! shim {
     (unsupported $name:ident($($parameter:ident)*) ($scope:expr)) => {{
         let _ = ($($parameter,)*);
         unsupported(stringify!($name), $scope)
-    }};
-    (unsupported_tool $name:ident($($parameter:ident)*) ()) => {{
-        let _ = ($($parameter,)*);
-        crate::abi::constants::MPI_T_ERR_NOT_SUPPORTED
     }};
     (plain $name:ident $parameters:tt () $($path:ident)::+($($argument:expr),*)) => {
         crate::api::$($path)::+($($argument),*)

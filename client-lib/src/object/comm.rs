@@ -44,6 +44,8 @@ pub struct Communicator {
     pub name: Vec<u8>,
     /// The number of collective operations started on it: all members count alike.
     pub collectives: u32,
+    /// As `collectives`, of those that were called without blocking.
+    pub nonblocking: u32,
     /// The user's attributes.
     pub attributes: Attributes,
     /// The user's assertions about how it is used.
@@ -71,6 +73,7 @@ impl Communicator {
             chose_errhandler: false,
             name: name.into(),
             collectives: 0,
+            nonblocking: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
             topology: None,

@@ -18,6 +18,8 @@ pub struct Types {
     predefined: HashMap<Element, Attached>,
     /// Fortran types of a requested precision or range, by the combiner and the request: equal requests get one handle (MPI 5.0 §19.1.9).
     f90: HashMap<(i32, Vec<i32>), DatatypeHandle>,
+    /// Freed handles that user-defined operations still use.
+    freed: Vec<DatatypeHandle>,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,10 @@ struct Entry {
     committed: bool,
     /// The program cannot free it.
     permanent: bool,
+    /// The program has freed it.
+    freed: bool,
+    /// User-defined operations in progress share it: their functions get the handle.
+    hold: Arc<()>,
     attached: Attached,
 }
 
@@ -77,8 +83,16 @@ impl Types {
         match datatype {
             TypeRef::Predefined(datatype) => Ok(datatype.element().map_or(DatatypeHandle::NULL, Element::handle)),
             TypeRef::Made(datatype) => {
+                self.sweep();
                 let attached = Attached::default();
-                let entry = Entry { datatype, committed: false, permanent: false, attached };
+                let entry = Entry {
+                    datatype,
+                    committed: false,
+                    permanent: false,
+                    freed: false,
+                    hold: Arc::default(),
+                    attached,
+                };
                 self.made.add(entry).ok_or_else(|| MpiError::no_mem("too many datatypes (two million)"))
             }
         }
@@ -118,10 +132,35 @@ impl Types {
         Ok(())
     }
 
+    /// Keeps the handle valid, even if the program frees it, as long as the returned value lives; `None` for a predefined datatype.
+    pub fn hold(&self, handle: DatatypeHandle) -> Option<Arc<()>> {
+        self.made.get(handle).map(|entry| Arc::clone(&entry.hold))
+    }
+
+    /// Removes freed datatypes that no operation uses any more.
+    fn sweep(&mut self) {
+        let made = &mut self.made;
+        self.freed.retain(|handle| {
+            let is_held = made.get(*handle).is_some_and(|entry| Arc::strong_count(&entry.hold) > 1);
+            if !is_held {
+                made.discard(*handle);
+            }
+            is_held
+        });
+    }
+
     /// Frees a handle; datatypes made from this one, and operations in progress with it, keep it alive. Predefined
     /// datatypes cannot be freed.
     pub fn free(&mut self, handle: DatatypeHandle) -> MpiResult<Attached> {
         self.check_made(handle)?;
+        self.sweep();
+        let entry = self.entry_mut(handle)?;
+        if Arc::strong_count(&entry.hold) > 1 {
+            entry.freed = true;
+            let attached = std::mem::take(&mut entry.attached);
+            self.freed.push(handle);
+            return Ok(attached);
+        }
         match self.made.take(handle) {
             Some(entry) => Ok(entry.attached),
             None => Err(invalid(handle)),
@@ -135,6 +174,7 @@ impl Types {
             None if self.entry(handle)?.permanent => {
                 Err(MpiError::datatype("the types of MPI_Type_create_f90_… cannot be freed"))
             }
+            None if self.entry(handle)?.freed => Err(invalid(handle)),
             None => Ok(()),
         }
     }

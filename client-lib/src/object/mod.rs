@@ -25,5 +25,6 @@ pub mod partitioned;
 pub mod requests;
 pub mod session;
 pub mod table;
+pub mod tools;
 pub mod topology;
 pub mod window;

@@ -13,15 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::agree::Lent;
-use super::requests::Finished;
+use super::requests::{Finished, PartitionedId};
 use crate::abi::{CommHandle, Status};
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
-
-/// A partitioned request: requests are matched in the order of these numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartitionedId(u64);
 
 /// All partitioned requests of a process.
 #[derive(Debug, Default)]

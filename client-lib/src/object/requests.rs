@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_void};
 
 use super::buffered::Owner;
 use super::creation::CreationId;
-use super::partitioned::PartitionedId;
 use super::table::Table;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
@@ -83,6 +82,10 @@ impl Request {
         }
     }
 }
+
+/// A partitioned request: requests are matched in the order of these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionedId(pub(super) u64);
 
 /// A send and a receive, complete when both are.
 #[derive(Debug)]

@@ -21,7 +21,13 @@ pub struct Reduction {
 #[derive(Debug, Clone)]
 enum How {
     Kernel(Kernel),
-    User { op: Arc<UserOp>, datatype: DatatypeHandle, extent: isize },
+    User {
+        op: Arc<UserOp>,
+        datatype: DatatypeHandle,
+        extent: isize,
+        /// Only kept.
+        hold: Option<Arc<()>>,
+    },
 }
 
 type UserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
@@ -41,9 +47,20 @@ impl Reduction {
                 op.check(element)?;
                 How::Kernel(kernel(*op, element.repr()).ok_or_else(|| op.unsupported(element))?)
             }
-            OpRef::User(op) => How::User { op: Arc::clone(op), datatype: handle, extent: datatype.layout().extent() },
+            OpRef::User(op) => {
+                let extent = datatype.layout().extent();
+                How::User { op: Arc::clone(op), datatype: handle, extent, hold: None }
+            }
         };
         Ok(Self { how, commutes: op.commutes() })
+    }
+
+    /// With what keeps the datatype's handle valid for the user function.
+    pub fn holding(mut self, hold: Option<Arc<()>>) -> Self {
+        if let How::User { hold: kept, .. } = &mut self.how {
+            *kept = hold;
+        }
+        self
     }
 
     /// Whether the operands may be combined in any order.
@@ -69,7 +86,7 @@ impl Reduction {
             // SAFETY: the caller's promise.
             How::Kernel(kernel) => unsafe { kernel.run(input, inout, count) },
             // SAFETY: the caller's promise.
-            How::User { op, datatype, extent } => unsafe { call(op, *datatype, *extent, input, inout, count) },
+            How::User { op, datatype, extent, .. } => unsafe { call(op, *datatype, *extent, input, inout, count) },
         }
     }
 }

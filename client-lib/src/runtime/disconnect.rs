@@ -19,6 +19,9 @@ use crate::object::agree::Exchange;
 const LOOK_EVERY: u32 = 1 << 12;
 const LOOK: Duration = Duration::from_millis(500);
 
+/// After this many sleeps, of half a second, a long wait for any source looks for all members again.
+const ALL_EVERY: u64 = 8;
+
 impl State {
     /// Handles peers of other jobs that have gone; returns whether there were any.
     #[inline]
@@ -97,7 +100,9 @@ impl State {
     pub(super) fn seek_awaited(&mut self, far: bool) {
         let cut_off = self.cut_off();
         self.note_losses();
-        for peer in self.engine.awaited(cut_off.is_some()) {
+        // A receive from any source waits for all, but to ask for each costs something: not every time.
+        let all = cut_off.is_some() || (far && self.waiting.sleeps.is_multiple_of(ALL_EVERY));
+        for peer in self.engine.awaited(all) {
             let routes = self.engine.transport_mut();
             if self.comms.names.is_foreign(peer) {
                 routes.reach(peer);

@@ -30,6 +30,8 @@ pub enum Scope {
     File(FileHandle),
     /// A session.
     Session(SessionHandle),
+    /// A call of the tools interface: it returns its code, whatever handlers there are (MPI 5.0 §15.3.10).
+    Tool,
     /// None yet: the function makes the object that will have this error handler.
     Errhandler(ErrhandlerHandle),
 }
@@ -81,6 +83,9 @@ pub fn last_met() -> Option<Met> {
 pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let met = Met::new(error.class, format!("{name}: {error}"));
     let _ = LAST.try_with(|last| last.replace(Some(met)));
+    if scope == Scope::Tool {
+        return error.class;
+    }
     raise(runtime, name, scope, error)
 }
 
@@ -100,7 +105,7 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
                 of.map(|found| (found, if name == "MPI_Session_init" { MPI_SESSION_NULL } else { MPI_COMM_NULL }))
             }
             Scope::Win(win) => state.windows.get(win).ok().map(|found| (found.errhandler, win.0)),
-            Scope::World => None,
+            Scope::World | Scope::Tool => None,
         };
         found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
             // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it

@@ -33,7 +33,9 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         (world.thread_level, world.main_thread) = (level, std::thread::current().id());
     }
     runtime.phase.store(Phase::Running as u8, Ordering::Release);
-    runtime.lock.set_alone(is_alone(&state));
+    let alone = is_alone(&state);
+    runtime.lock.set_alone(alone);
+    state.engine.set_single(alone);
     if is_first {
         start::reach_out(&mut state, true)?;
     }
@@ -60,7 +62,9 @@ pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHa
     let errhandler = session.errhandler;
     let handle = state.sessions.add(session)?;
     state.errhandlers.used(errhandler);
-    runtime.lock.set_alone(is_alone(&state));
+    let alone = is_alone(&state);
+    runtime.lock.set_alone(alone);
+    state.engine.set_single(alone);
     Ok(handle)
 }
 

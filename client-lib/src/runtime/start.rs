@@ -39,7 +39,12 @@ const REACH: Duration = Duration::from_secs(2);
 pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
+    // What a tool has written counts instead; an empty value is the default.
+    let written = state.tools.written();
+    let variables = variables.filter(|(name, _)| !written.contains_key(name.as_str()));
+    let by_tools = written.iter().filter(|(_, value)| !value.is_empty());
+    let by_tools = by_tools.map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let settings = Settings::from_variables(variables.chain(by_tools).collect::<Vec<_>>())?;
     let (env, is_new) = match &settings.join {
         Some(join) => manager::into_group(join, settings.join_exports, Env::of_process())?,
         None => (Env::of_process(), false),
@@ -215,6 +220,10 @@ fn routes(
 ) -> MpiResult<(Routes, Source)> {
     let advertised = env.address.as_ref().and_then(|text| text.parse().ok());
     let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok((Routes::alone(advertised), Source::default())) };
+    if is_rsds(env, pmi) {
+        // The answer does not matter: an earlier version of rsd does not know the key.
+        pmi.get(losses::KEY).map_err(|error| MpiError::other(error.describe("ask to be told about lost processes")))?;
+    }
     let (prepared, dial_out) = match needs_connections(nodes, rank, settings) {
         true => {
             let prepared = prepared(settings, env, pmi)?;
@@ -236,17 +245,19 @@ fn routes(
     Ok((routes, source))
 }
 
+/// Whether rsd has started this process: the variable may be left over from an outer job of rsd.
+fn is_rsds(env: &Env, pmi: &Pmi) -> bool {
+    env.namespace.as_ref().is_some_and(|name| name.as_bytes() == pmi.kvsname())
+}
+
 /// Returns the sockets and secret that rsd has prepared, if it has started this process in a job of several nodes; the job's
 /// other processes then have the same.
 fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
-    // The variable may be left over from an outer job of rsd.
-    if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
+    if !is_rsds(env, pmi) {
         return Ok(None);
     }
     let failed = |error: BootstrapError| MpiError::other(error.describe("listen for processes on other nodes"));
     let Some(secret) = pmi.get(listening::SECRET_KEY).map_err(failed)? else { return Ok(None) };
-    // The answer does not matter: an earlier version of rsd does not know the key.
-    pmi.get(losses::KEY).map_err(failed)?;
     if let Some(interface) = &settings.interface {
         return Err(MpiError::other(format!(
             "RSD_MPI_INTERFACE={interface} was set after the job had been submitted, and rsd has made its sockets by then: use \

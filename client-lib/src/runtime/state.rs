@@ -23,6 +23,7 @@ use crate::object::partitioned::Partitions;
 use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
+use crate::object::tools::Tools;
 use crate::object::window::Windows;
 use crate::settings::Settings;
 use crate::transport::Routes;
@@ -44,6 +45,8 @@ pub struct State {
     pub infos: Infos,
     /// The program's Fortran.
     pub fortran: Fortran,
+    /// The tools interface.
+    pub tools: Tools,
     /// User-defined error classes and codes.
     pub error_codes: ErrorCodes,
     /// User-defined error handlers.
@@ -121,6 +124,7 @@ impl Default for State {
             keyvals: Keyvals::default(),
             infos: Infos::default(),
             fortran: Fortran::default(),
+            tools: Tools::default(),
             error_codes: ErrorCodes::default(),
             errhandlers: Errhandlers::default(),
             requests: Table::default(),
@@ -186,6 +190,11 @@ impl State {
             moved |= self.lookups.poll(pmi, self.engine.transport_mut());
         }
         moved
+    }
+
+    /// How often a call of this process has slept.
+    pub fn sleeps(&self) -> u64 {
+        self.waiting.sleeps
     }
 
     /// Opens a port; returns its name.

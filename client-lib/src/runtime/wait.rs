@@ -178,6 +178,7 @@ impl Guard<'_> {
             let there = done(self, Moment::Sleep);
             if there.is_none() {
                 self.waiting.others += 1;
+                self.waiting.sleeps += 1;
                 self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
                 self.waiting.others -= 1;
             }
@@ -196,6 +197,7 @@ impl Guard<'_> {
         if there.is_none() {
             // Before the mark is set: this thread need not be woken.
             self.wake_finished();
+            self.waiting.sleeps += 1;
             self.waiting.sleeper = Some(sleep.bell());
             self.unlocked(|| sleep.sleep());
             self.waiting.sleeper = None;

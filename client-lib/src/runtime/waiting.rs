@@ -19,6 +19,8 @@ pub(super) struct Waiting {
     pub(super) others: u32,
     /// How many requests had ended when the sleeping threads were last woken.
     pub(super) reported: u64,
+    /// How often a thread has slept.
+    pub(super) sleeps: u64,
 }
 
 impl Waiting {
@@ -38,7 +40,7 @@ impl Waiting {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, is_set: false, yield_for: YIELD, sleeper: None, others: 0, reported: 0 }
+        Self { spin: Duration::ZERO, is_set: false, yield_for: YIELD, sleeper: None, others: 0, reported: 0, sleeps: 0 }
     }
 }
 

@@ -211,6 +211,22 @@ impl Routes {
         self.connected().iter().map(describe).collect()
     }
 
+    /// How messages reach a peer: 0 not at all, 1 in this process, 2 by shared memory, 3 by TCP.
+    pub fn path(&self, peer: Peer, me: Peer) -> i32 {
+        match self.route(peer) {
+            _ if peer == me => 1,
+            None => 0,
+            Some(Route::Own) => 1,
+            Some(Route::Shm) => 2,
+            Some(Route::Tcp) => 3,
+        }
+    }
+
+    /// The used part of the ring in which this process receives, from 0 to 1.
+    pub fn ring_fill(&self) -> f64 {
+        self.shm.as_ref().map_or(0.0, Shm::ring_fill)
+    }
+
     /// Announces to all peers that this process is about to sleep, for at most `limit`; `None` if something has arrived
     /// meanwhile.
     pub fn prepare_sleep(&mut self, limit: Duration) -> Option<Sleep> {

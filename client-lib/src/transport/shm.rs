@@ -477,6 +477,13 @@ impl Shm {
         self.polls = LOOK_EVERY;
     }
 
+    /// The used part of the own ring, from 0 to 1.
+    pub fn ring_fill(&self) -> f64 {
+        let ring = self.segment.ring();
+        let used = ring.tail().saturating_sub(self.receiver.next());
+        (used as f64 / ring.slots.len() as f64).min(1.0)
+    }
+
     /// Describes how frames reach a peer, and why.
     pub fn describe(&self, peer: Peer) -> String {
         match self.route(peer).map(|index| &self.links[index].state) {

@@ -21,6 +21,9 @@ pub type MemberId = u64;
 /// The head's own node id.
 pub(crate) const HEAD: NodeId = 0;
 
+/// The fence of a node in [`wire::Done`] that has only lost ranks.
+pub(crate) const NO_FENCE_NEEDS_IT: u64 = u64::MAX;
+
 /// An event that a daemon's core handles.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]

@@ -125,10 +125,10 @@ impl Exits {
 
 /// Whether the second report is about the next ranks, which have ended in the same way.
 fn continues(before: &RankExit, after: &RankExit) -> bool {
-    let RankExit { how, secondary, note, fatal, code, job, .. } = before;
+    let RankExit { how, secondary, note, fatal, code, job, lost, .. } = before;
     ranks(before).end().checked_add(1) == Some(after.rank)
-        && (how, secondary, note, fatal, code, job)
-            == (&after.how, &after.secondary, &after.note, &after.fatal, &after.code, &after.job)
+        && (how, secondary, note, fatal, code, job, lost)
+            == (&after.how, &after.secondary, &after.note, &after.fatal, &after.code, &after.job, &after.lost)
         && after.stderr_tail.is_empty()
 }
 

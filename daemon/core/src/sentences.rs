@@ -192,6 +192,23 @@ pub(crate) fn continues_without(ranks: impl Iterator<Item = u32>, why: &str) -> 
     format!("{noun} {ranks} {are} lost ({why}); the other ranks continue (--on-node-loss continue)")
 }
 
+/// Returns how a rank ended whose job continues without it, as a sentence about it: `it was killed by signal 9`.
+pub(crate) fn how_lost(exit: &RankExit) -> String {
+    let how = match &exit.how {
+        Some(How::Exited(code)) => format!("it exited with code {code}"),
+        Some(How::Signaled(signal)) => format!("it was killed by signal {signal}"),
+        Some(How::Aborted(code)) => format!("it called MPI_Abort with code {code}"),
+        Some(How::Failed(why)) => why.clone(),
+        None => "it failed".to_owned(),
+    };
+    noted(&how, &exit.note).replacen("; ", ", ", usize::from(exit.note == WITHOUT_FINALIZE))
+}
+
+/// A job continues without a rank, or a run of ranks, that has died.
+pub(crate) fn continues_after(node: &str, ended: &RankExit) -> String {
+    format!("{}; the other ranks continue (--on-rank-loss continue)", exit_on(node, ended))
+}
+
 /// A node returned after a job had continued without it.
 pub(crate) fn returned_late() -> String {
     "its node was cut off for so long that the job has continued without it".to_owned()

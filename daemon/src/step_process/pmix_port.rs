@@ -22,7 +22,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{Pid, geteuid};
 use rsd_core::step::{Client, Input, Removal, Removed};
 use rsd_proto::pmix::environment::Server;
-use rsd_proto::pmix::{HELLO_MAX, Hello};
+use rsd_proto::pmix::{HELLO_MAX, Hello, fabric};
 use rsd_proto::transport::loopback::loopback_peer_uid;
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncReadExt;
@@ -97,7 +97,8 @@ impl PmixPort {
         let in_memory = if Path::new(MEMORY).is_dir() { shared.to_string_lossy().into_owned() } else { String::new() };
         let wanted = [&directory, &in_memory].into_iter().filter(|path| !path.is_empty()).map(PathBuf::from);
         let directories = Directories::Wanted(wanted.collect());
-        let server = Server { port, directory, shared: in_memory, cores: cores() };
+        let no_fabric = fabric::absent(Path::new("/"), &|name| variable(launch, name)?.to_str().map(str::to_owned));
+        let server = Server { port, directory, shared: in_memory, cores: cores(), no_fabric };
         Ok((PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server))
     }
 
@@ -106,7 +107,9 @@ impl PmixPort {
         let most = 64 + CLIENTS_PER_RANK * ranks as usize;
         // They may belong to several users, so they have no directories in common.
         let directories = Directories::Wanted(Vec::new());
-        let server = Server { port, directory: String::new(), shared: String::new(), cores: cores() };
+        // Each looks for a fabric itself, by its own variables.
+        let server =
+            Server { port, directory: String::new(), shared: String::new(), cores: cores(), no_fabric: Vec::new() };
         (PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server)
     }
 
@@ -225,12 +228,16 @@ pub(super) fn remove(removal: &Removal) {
 
 /// Returns the directory for temporary files in which the job's ranks would look, if it exists here.
 fn temporary(launch: &LaunchBody) -> PathBuf {
-    let env = launch.spec.as_ref().map_or(&[][..], |spec| &spec.env);
-    let named = env.iter().find(|var| var.name == b"TMPDIR"[..]).map(|var| Path::new(OsStr::from_bytes(&var.value)));
-    match named.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+    match variable(launch, "TMPDIR").map(Path::new).filter(|dir| dir.is_absolute() && dir.is_dir()) {
         Some(dir) => dir.to_owned(),
         None => PathBuf::from("/tmp"),
     }
+}
+
+/// Returns a variable of the job, unless a program of it has its own.
+fn variable<'a>(launch: &'a LaunchBody, name: &str) -> Option<&'a OsStr> {
+    let env = launch.spec.as_ref().map_or(&[][..], |spec| &spec.env);
+    env.iter().find(|var| var.name == name.as_bytes()).map(|var| OsStr::from_bytes(&var.value))
 }
 
 /// Returns how many cpus this process may use.

@@ -177,6 +177,8 @@ pub struct JobSpec {
     pub inherited: ::core::option::Option<Inherited>,
     #[prost(enumeration = "OnNodeLoss", tag = "20")]
     pub on_node_loss: i32,
+    #[prost(enumeration = "OnRankLoss", tag = "320")]
+    pub on_rank_loss: i32,
     /// Whether ranks may run as worlds of one if their MPI library cannot use rsd's process manager. Otherwise that fails the job.
     #[prost(bool, tag = "21")]
     pub allow_singletons: bool,
@@ -466,6 +468,9 @@ pub struct RankExit {
     /// those of the first rank.
     #[prost(uint32, tag = "310")]
     pub more: u32,
+    /// Whether the job continues without it (OnRankLoss).
+    #[prost(bool, tag = "320")]
+    pub lost: bool,
     #[prost(oneof = "rank_exit::How", tags = "3, 4, 5, 6")]
     pub how: ::core::option::Option<rank_exit::How>,
 }
@@ -968,6 +973,35 @@ impl OnNodeLoss {
         match value {
             "ON_NODE_LOSS_END" => Some(Self::End),
             "ON_NODE_LOSS_CONTINUE" => Some(Self::Continue),
+            _ => None,
+        }
+    }
+}
+/// What the death of a rank that uses MPI does to its job. MPI_Abort always ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnRankLoss {
+    /// The job ends.
+    End = 0,
+    /// The other ranks continue, and are told.
+    Continue = 1,
+}
+impl OnRankLoss {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::End => "ON_RANK_LOSS_END",
+            Self::Continue => "ON_RANK_LOSS_CONTINUE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_RANK_LOSS_END" => Some(Self::End),
+            "ON_RANK_LOSS_CONTINUE" => Some(Self::Continue),
             _ => None,
         }
     }
@@ -2683,7 +2717,8 @@ pub struct Done {
     /// The failed ranks.
     #[prost(message, repeated, tag = "3")]
     pub exits: ::prost::alloc::vec::Vec<RankExit>,
-    /// fences\[i\] is the number of the last fence that nodes\[i\] entered.
+    /// fences\[i\] is the number of the last fence that nodes\[i\] entered; 2^64 - 1: its ranks are all lost, and later fences complete
+    /// without them.
     #[prost(uint64, repeated, tag = "4")]
     pub fences: ::prost::alloc::vec::Vec<u64>,
     /// usage\[i\] is what the ranks on nodes\[i\] have used.
@@ -2782,16 +2817,19 @@ pub struct Missed {
     #[prost(uint32, tag = "2")]
     pub node: u32,
 }
-/// These nodes of a job are lost for good; the ranks on the others continue. Repeated for nodes that reconnect.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+/// These nodes or ranks of a job are lost for good; the other ranks continue. Repeated for nodes that reconnect.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodesLost {
     #[prost(uint64, tag = "1")]
     pub job: u64,
     #[prost(uint32, repeated, tag = "2")]
     pub nodes: ::prost::alloc::vec::Vec<u32>,
-    /// Why, a sentence about one of the ranks there.
+    /// Why, a sentence about one of the ranks.
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
+    /// Ranks of nodes that are not lost.
+    #[prost(message, repeated, tag = "320")]
+    pub ranks: ::prost::alloc::vec::Vec<RankRun>,
 }
 /// Each daemon asks its children, and sends what it has after `within_ms` at the latest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

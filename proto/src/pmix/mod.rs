@@ -18,6 +18,7 @@
 mod codec;
 pub mod environment;
 mod error;
+pub mod fabric;
 mod hello;
 pub mod keys;
 mod message;

@@ -245,7 +245,62 @@ static void error_fields(void) {
 static void tools(void) {
     int number;
     if (!on_mpich())
-        CHECK(MPI_T_cvar_get_num(&number) == MPI_T_ERR_NOT_SUPPORTED);
+        CHECK(MPI_T_cvar_get_num(&number) == MPI_T_ERR_NOT_INITIALIZED);
+}
+
+/* A send to oneself that nobody receives can be cancelled, and then the wait does not depend on anybody. */
+static void cancelled_sends(void) {
+    static char big[1 << 20];
+    MPI_Request request;
+    MPI_Status status;
+    int flag;
+    for (int probed = 0; probed < 2; probed++) {
+        MPI_Message message;
+        MPI_Issend(big, sizeof big, MPI_CHAR, rank, 90, comm, &request);
+        if (probed)
+            MPI_Mprobe(rank, 90, comm, &message, MPI_STATUS_IGNORE);
+        MPI_Cancel(&request);
+        if (probed) {
+            static char in[1 << 20];
+            MPI_Test(&request, &flag, &status);
+            CHECK(!flag);
+            MPI_Mrecv(in, sizeof in, MPI_CHAR, &message, MPI_STATUS_IGNORE);
+        }
+        MPI_Wait(&request, &status);
+        MPI_Test_cancelled(&status, &flag);
+        CHECK(flag == !probed);
+        MPI_Iprobe(rank, 90, comm, &flag, MPI_STATUS_IGNORE);
+        CHECK(!flag);
+    }
+}
+
+static int extents_seen, extents_wrong;
+
+static void add_pairs(void *in, void *inout, int *count, MPI_Datatype *type) {
+    MPI_Aint lb, extent = 0;
+    extents_seen++;
+    extents_wrong += MPI_Type_get_extent(*type, &lb, &extent) != MPI_SUCCESS || extent != 2 * (MPI_Aint)sizeof(int);
+    for (int i = 0; i < 2 * *count; i++)
+        ((int *)inout)[i] += ((int *)in)[i];
+}
+
+/* A user's function sees a valid datatype, although the program has freed it since. */
+static void freed_types(void) {
+    MPI_Datatype pair, copy;
+    MPI_Op op;
+    int mine[2] = {rank, 1}, all[2] = {-1, -1};
+    MPI_Request request;
+    MPI_Type_contiguous(2, MPI_INT, &pair);
+    MPI_Type_commit(&pair);
+    MPI_Op_create(add_pairs, 1, &op);
+    MPI_Iallreduce(mine, all, 1, pair, op, comm, &request);
+    copy = pair;
+    MPI_Type_free(&pair);
+    FAILS(MPI_Type_free(&copy), MPI_ERR_TYPE);
+    MPI_Op_free(&op);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(all[0] == size * (size - 1) / 2 && all[1] == size);
+    CHECK(extents_wrong == 0 && (extents_seen >= 0));
 }
 
 /* Pages of memory in use. */
@@ -290,6 +345,10 @@ int main(int argc, char **argv) {
         counts_and_aliases(BIG);
         rooted();
         disjoint_types();
+    }
+    if (!on_mpich()) {
+        cancelled_sends();
+        freed_types();
     }
     get_status();
     error_fields();

@@ -5,6 +5,7 @@
 mod abi;
 mod bench;
 mod checks;
+mod conformance;
 mod demo;
 mod dependencies;
 mod docs;
@@ -30,7 +31,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     Command {
         name: "demo",
         args: "[--hosts N]",
@@ -85,6 +86,12 @@ const COMMANDS: [Command; 11] = [
         args: "dvm|hangs|join|launch|mpi|scale|submit",
         about: "compare speed with other launchers and MPIs",
         run: bench::bench,
+    },
+    Command {
+        name: "conformance",
+        args: "[PATTERN]",
+        about: "run mpi4py's tests on rsd's MPI library, on one node and over two; files may fail",
+        run: conformance::conformance,
     },
     Command {
         name: "mpi4py",

@@ -159,6 +159,23 @@ impl<'a> Given<'a> {
                 job.allow_singletons = true;
                 Ok(())
             }
+            Does::Survive => {
+                job.survives = true;
+                Ok(())
+            }
+            Does::FaultTolerance => {
+                let kind = self.text()?;
+                match kind {
+                    "mpi" | "ulfm" => {
+                        job.survives = true;
+                        let (name, value) = ("OMPI_MCA_mpi_ft_enable", "1");
+                        job.variables.push(Variable::Set(name.into(), value.into()));
+                        Ok(())
+                    }
+                    "none" | "no" => Ok(()),
+                    _ => Err(format!("{typed} {kind}: write mpi, ulfm or none")),
+                }
+            }
             Does::ThreadsAsCpus => on(&mut job.threads_as_cpus),
             Does::CpusPerRank => set(&mut job.cpus_per_rank, self.number("the number of cpus per rank")?, typed),
             Does::CpuList => set(&mut job.map_by, format!("pe-list={}", self.text()?), typed),

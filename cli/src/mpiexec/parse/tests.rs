@@ -163,6 +163,19 @@ fn what_concerns_the_job_is_parsed() {
 }
 
 #[test]
+fn a_job_may_outlive_ranks() {
+    let fault_tolerant = Variable::Set("OMPI_MCA_mpi_ft_enable".into(), "1".into());
+    for options in ["-disable-auto-cleanup", "-enable-recovery", "-continuous"] {
+        assert_eq!((job(options).survives, job(options).variables), (true, Vec::new()), "{options}");
+    }
+    for options in ["--with-ft ulfm", "-with-ft mpi"] {
+        assert_eq!((job(options).survives, &job(options).variables[..]), (true, &[fault_tolerant.clone()][..]));
+    }
+    assert!(!job("-with-ft none").survives && !job("-disable-recovery").survives);
+    assert!(parsed("-with-ft x ./a").unwrap_err().contains("-with-ft x: write mpi, ulfm or none"));
+}
+
+#[test]
 fn output_is_labelled_and_written_to_files() {
     for options in ["-l", "-prepend-rank", "-lines", "--output rank"] {
         assert!(job(options).output.label, "{options}");
@@ -277,6 +290,7 @@ fn every_row_does_what_it_says() {
                 (Does::ConfigFile, "cfg"),
                 (Does::JobName, "x"),
                 (Does::JobLabel, "a=b"),
+                (Does::FaultTolerance, "ulfm"),
             ];
             let value = known.iter().find(|(does, _)| *does == row.does).map_or("4", |(_, value)| value);
             let values = match row.takes {

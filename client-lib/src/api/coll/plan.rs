@@ -129,6 +129,8 @@ fn combining(
 ) -> MpiResult<Plan> {
     let elements = state.types.get_committed(datatype)?;
     let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;
+    // The program may free the datatype while the operation is in progress.
+    let reduction = reduction.holding(state.types.hold(datatype));
     let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
     let what = what(vector, reduction.commutes());
     let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };

@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, JobState, RankExit, Usage, down, group_change,
 use super::job::Job;
 use super::life::{Event, Life, Why};
 use super::rank_set::RankSet;
-use super::{Due, Head, feed};
+use super::{Due, Head, ends, feed};
 use crate::between::{Loss, Order, Outputs};
 use crate::{JobId, NodeId, Now, exits, sentences};
 
@@ -53,6 +53,9 @@ impl Head {
         let grace_ms = job.grace_ms;
         for new in news {
             let ended = exits::ranks(&new);
+            if new.lost {
+                self.on_ranks_lost(now, id, &new, out);
+            }
             out.log(now, id, job_event::Body::RankExit(new));
             self.ranks_are_over(id, &RankSet::run(*ended.start(), *ended.end()), out);
         }
@@ -61,6 +64,16 @@ impl Head {
             self.kill(now, id, Why::Failed, reason, grace_ms, out);
             self.fail_family(now, id, &RankExit { more: 0, ..exit }, out);
         }
+    }
+
+    /// Tells the other nodes of ranks that have died in a job that continues.
+    fn on_ranks_lost(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id).filter(|job| matches!(job.life(), Life::Running { .. })) else { return };
+        let text = sentences::continues_after(job.node_name(exit.node), exit);
+        if !job.has_told(&text) {
+            out.log(now, id, job_event::Body::Notice(text));
+        }
+        out.order(down::Body::NodesLost(ends::ranks_lost(id, exit)));
     }
 
     /// Handles that all ranks of one node have ended while ranks of other nodes wait for them in a fence.
@@ -98,7 +111,7 @@ impl Head {
             }
             self.keep_job(id);
             let (nodes, why) = (nodes.to_vec(), why.to_owned());
-            out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why }));
+            out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes: nodes.clone(), why, ranks: Vec::new() }));
             nodes.iter().for_each(|node| self.step_is_lost(id, *node, out));
         }
     }
@@ -180,6 +193,7 @@ impl Head {
             for exit in reported {
                 job.take_exit(now, exit, |_| false);
             }
+            job.settle_losses();
             let began = job.cause().map_or(Ok(()), |cause| Err(sentences::exit(cause)));
             self.answer_spawn(now, id, began, out);
             self.ranks_ended(now, id, out);

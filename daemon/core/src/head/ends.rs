@@ -1,7 +1,7 @@
 //! The exits of a job's ranks, and the job's first failure.
 
 use bytes::Bytes;
-use rsd_proto::v1::{JobInfo, RankExit, rank_exit::How};
+use rsd_proto::v1::{self as wire, JobInfo, RankExit, rank_exit::How};
 
 use crate::calls::exit;
 use crate::exits::{self, Exits};
@@ -43,8 +43,8 @@ impl Ends {
             }
             return news;
         }
-        // A job that continues without a node has not failed because of it.
-        let is_survived = !exit.fatal && sentences::is_loss(exit);
+        // A job that continues without a node or a rank has not failed because of it.
+        let is_survived = is_survived(exit);
         if !exit.secondary
             && !is_survived
             && self.cause.as_ref().is_none_or(|cause| was_held || exits::ranks(exit).contains(&cause.rank))
@@ -86,6 +86,15 @@ impl Ends {
         self.cause = Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
     }
 
+    /// Handles that a job of this size has ended: if it has continued until no rank was left, it has failed after all.
+    pub(super) fn settle(&mut self, size: u32) {
+        if self.cause.is_none()
+            && rsd_proto::exits::count(self.exits.runs().filter(|exit| is_survived(exit))) == u64::from(size)
+        {
+            self.cause = self.exits.runs().find(|exit| exit.lost).map(|exit| RankExit { more: 0, ..exit.clone() });
+        }
+    }
+
     /// Returns the first failure.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.cause.as_ref()
@@ -107,6 +116,17 @@ impl Ends {
             cause.note = sentences::noted(&cause.note, &sentences::may_have_failed_earlier(&names));
         }
     }
+}
+
+fn is_survived(exit: &RankExit) -> bool {
+    exit.lost || (!exit.fatal && sentences::is_loss(exit))
+}
+
+/// Returns the message that tells steps of ranks that are lost.
+pub(super) fn ranks_lost(job: JobId, exit: &RankExit) -> wire::NodesLost {
+    let ranks = exits::ranks(exit);
+    let run = wire::RankRun { first: *ranks.start(), last: *ranks.end() };
+    wire::NodesLost { job, nodes: Vec::new(), why: sentences::how_lost(exit), ranks: vec![run] }
 }
 
 #[cfg(test)]

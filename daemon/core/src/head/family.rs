@@ -77,6 +77,7 @@ impl Head {
         let (owner, parent_namespace) = (parent.owner().cloned(), parent.namespace.clone());
         spec.kill_grace_ms = Some(parent.grace_ms);
         spec.on_node_loss = parent.on_node_loss().into();
+        spec.on_rank_loss = parent.on_rank_loss().into();
         if !call.wrong.is_empty() {
             return Err(call.wrong.clone());
         }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use prost::Message;
 use rsd_proto::library::INTERFACE;
-use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
+use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, OnRankLoss, RankExit, job_event};
 
 use super::called::Called;
 use super::elements::Array;
-use super::ends::Ends;
+use super::ends::{Ends, ranks_lost};
 use super::life::{Active, Event, Held, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
@@ -51,6 +51,8 @@ pub(super) struct Job {
     pub(super) map: TaskMap,
     /// Whether the job continues when it loses nodes.
     continues: bool,
+    /// What the death of a rank does to the job, and to those that it spawns.
+    on_rank_loss: OnRankLoss,
     /// The nodes that it has lost and without which it continues, with the reasons.
     lost: BTreeMap<NodeId, String>,
     node_names: Vec<String>,
@@ -126,6 +128,7 @@ impl Job {
         grace_ms: u64,
     ) -> Job {
         let continues = pending.spec.on_node_loss() == OnNodeLoss::Continue;
+        let on_rank_loss = pending.spec.on_rank_loss();
         Job {
             id,
             owner,
@@ -153,6 +156,7 @@ impl Job {
             ended_ms: 0,
             map: TaskMap::default(),
             continues,
+            on_rank_loss,
             lost: BTreeMap::new(),
             node_names: Vec::new(),
             app_sizes: Vec::new(),
@@ -500,10 +504,26 @@ impl Job {
         self.lost.keys().map(|node| self.map.count_on(*node)).sum()
     }
 
-    /// Returns the messages that tell steps of the lost nodes.
+    /// Returns the messages that tell steps of the lost nodes and ranks.
     pub(super) fn losses(&self) -> impl Iterator<Item = wire::NodesLost> + '_ {
-        let job = self.id;
-        self.lost.iter().map(move |(node, why)| wire::NodesLost { job, nodes: vec![*node], why: why.clone() })
+        let ranks = self.ends.all().filter(|exit| exit.lost).map(|exit| ranks_lost(self.id, exit));
+        self.lost_nodes_told().chain(ranks)
+    }
+
+    /// Returns the messages that tell steps of the lost nodes.
+    pub(super) fn lost_nodes_told(&self) -> impl Iterator<Item = wire::NodesLost> + '_ {
+        let told = |(node, why): (&NodeId, &String)| (vec![*node], why.clone());
+        let told = self.lost.iter().map(told);
+        told.map(|(nodes, why)| wire::NodesLost { job: self.id, nodes, why, ranks: Vec::new() })
+    }
+
+    /// Handles that all ranks have ended: a job that has continued until none was left has failed after all.
+    pub(super) fn settle_losses(&mut self) {
+        self.ends.settle(self.map.size());
+    }
+
+    pub(super) fn on_rank_loss(&self) -> OnRankLoss {
+        self.on_rank_loss
     }
 
     // --- what clients see ---

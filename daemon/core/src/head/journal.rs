@@ -393,7 +393,7 @@ impl Head {
                     false => out.order(down::Body::Launch(launch)),
                 }
                 let losses: Vec<_> = self.jobs.get(id).into_iter().flat_map(Job::losses).collect();
-                for wire::NodesLost { job, nodes, why } in losses {
+                for wire::NodesLost { job, nodes, why, .. } in losses {
                     out.send_message(Order::GiveUp { job, nodes, why, loss: Loss::Continues });
                 }
                 if is_left_behind {

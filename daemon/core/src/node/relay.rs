@@ -20,6 +20,7 @@ use super::locations::{Locations, Outgoing};
 use super::offers::Offers;
 use crate::between::Loss;
 use crate::contract::LinkId;
+use crate::contract::NO_FENCE_NEEDS_IT;
 use crate::exits::{Exits, ranks};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
@@ -55,7 +56,7 @@ pub(super) struct Relay {
     done: BTreeMap<NodeId, Ended>,
     /// The ranks on them that have failed.
     exits: Exits,
-    /// At the root: lost nodes without which the job continues.
+    /// Nodes without which the job continues: all their ranks have died or, at the root, the nodes are lost.
     lost: BTreeSet<NodeId>,
     /// The number of the last result that the parent knows, or knows to be here.
     sent_last: u64,
@@ -278,6 +279,9 @@ impl Relay {
             }
         }
         for ((node, fence), usage) in done.nodes.into_iter().zip(fences).zip(usage) {
+            if fence == NO_FENCE_NEEDS_IT {
+                self.lost.insert(node);
+            }
             self.done.entry(node).or_insert(Ended { fence, usage });
         }
     }

@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, rank_exit::How, up};
+use rsd_proto::v1::{self as wire, OnRankLoss, rank_exit::How, up};
 
 use super::last_output::LastOutput;
 use super::{Effect, Local, Phase, Status, StdinState, Step};
 use crate::calls::exit::ALONE;
+use crate::contract::NO_FENCE_NEEDS_IT;
 use crate::{Now, sentences};
 
 /// How long the report of a dead rank waits for the end of its output: a child may hold the streams open.
@@ -116,9 +117,14 @@ impl Ending {
 }
 
 impl super::Rank {
-    /// Returns whether the rank exited without ending the job.
+    /// Returns whether the rank exited without ending the job, which does not count it as lost.
     pub(super) fn left_quietly(&self) -> bool {
-        self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
+        self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal || report.lost)
+    }
+
+    /// Returns whether the rank has died, and its job continues without it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.verdict.report.as_ref().is_some_and(|report| report.lost)
     }
 }
 
@@ -246,6 +252,9 @@ impl Step {
         (verdict.judged, verdict.report_at) = (Some(now.mono), None);
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
+        if let Some(report) = self.ranks[local].verdict.report.clone().filter(|report| report.lost) {
+            self.on_own_rank_lost(local, &report, out);
+        }
         self.check_fence(out);
         self.check_on_node(out);
     }
@@ -298,6 +307,8 @@ impl Step {
             }
         };
         // An exit after the order to kill is a consequence, not a separate failure.
+        let fatal = fatal && !told;
+        let lost = fatal && self.survives(local);
         Some(wire::RankExit {
             rank: rank.rank,
             node: self.node,
@@ -306,10 +317,22 @@ impl Step {
             note,
             // A rank that was killed because of another is never the first failure, whose lines are shown.
             stderr_tail: if told { Bytes::new() } else { rank.verdict.last_stderr() },
-            fatal: fatal && !told,
+            fatal: fatal && !lost,
+            lost,
             code: u32::try_from(code).unwrap_or(1),
             ..wire::RankExit::default()
         })
+    }
+
+    /// Returns whether the job continues after the death of this rank. It does not after an abort, which is meant to end it, nor
+    /// without a rank that never was in MPI.
+    fn survives(&self, local: Local) -> bool {
+        let rank = &self.ranks[local];
+        let may_be_missed = match &rank.verdict.fault {
+            Some(Fault::NotStarted(_) | Fault::Alone(_)) => false,
+            Some(Fault::Protocol(_)) | None => rank.verdict.aborted.is_none() && rank.pmi.has_spoken(),
+        };
+        may_be_missed && self.launch_spec().on_rank_loss() == OnRankLoss::Continue
     }
 
     /// Reports a failure at once. What follows from the order to kill is reported when all ranks here have ended.
@@ -429,7 +452,10 @@ impl Step {
         // After the last acknowledgement: a receiver of this report has all output of this node.
         if self.ending.done.is_none() && self.outbox.is_drained() {
             let exits = self.ranks.iter().filter_map(|rank| rank.verdict.report.clone()).collect();
-            let fence = self.fence.sent.last().map_or(0, |sent| sent.epoch);
+            let fence = match self.ranks.iter().all(super::Rank::is_lost) {
+                true => NO_FENCE_NEEDS_IT,
+                false => self.fence.sent.last().map_or(0, |sent| sent.epoch),
+            };
             let (nodes, usage) = (vec![self.node], vec![self.usage()]);
             let done = wire::Done { job: self.job, nodes, exits, fences: vec![fence], usage };
             self.send(up::Body::Done(done.clone()), out);

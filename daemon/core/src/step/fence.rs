@@ -32,27 +32,38 @@ impl Step {
         if self.has_members() && self.ending.is_killing() {
             return self.fail_waiting(out);
         }
-        let mut inside = vec![false; self.ranks.len()];
+        if !self.advance_fence(out) {
+            self.check_fence(out);
+            self.check_on_node(out);
+        }
+    }
+
+    /// Enters the fence for this node once all its ranks have, except those that are lost. Returns false if one is missing.
+    pub(super) fn advance_fence(&mut self, out: &mut Vec<Effect>) -> bool {
+        let mut inside: Vec<bool> = self.ranks.iter().map(super::Rank::is_lost).collect();
         for waiting in &self.fence.waiting {
             inside[waiting.local] = true;
         }
         if !inside.iter().all(|inside| *inside) {
-            self.check_fence(out);
-            self.check_on_node(out);
-            return;
+            return false;
+        }
+        let has_entered = self.fence.sent.iter().any(|sent| sent.epoch == self.fence.number);
+        if self.fence.waiting.is_empty() || has_entered {
+            return true; // a rank was lost that is not waited for
         }
         self.report_kin();
         let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
         if self.map.nodes().len() == 1 {
             // The whole job runs here, and its puts are in the store already.
             self.complete_fence(out);
-            return;
+            return true;
         }
         let (epoch, nodes) = (self.fence.number, vec![self.node]);
         let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, has_result: false };
         self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
+        true
     }
 
     /// A rank enters in a dialect whose callers repeat a call, with its `attempt`, when they got no answer: it may have passed this

@@ -244,6 +244,8 @@ pub struct Step {
     attached_before: bool,
     /// The lost nodes without which the job continues, and why they are lost.
     lost: BTreeMap<NodeId, String>,
+    /// The lost ranks of other nodes, and of this one, without which it continues, and how they ended.
+    lost_ranks: BTreeMap<u32, String>,
     /// When to give up if the link is still down.
     orphaned_at: Option<Duration>,
     /// When to give up if the daemon has no way to the head until then.
@@ -349,6 +351,7 @@ impl Step {
             link_up: false,
             attached_before: false,
             lost: BTreeMap::new(),
+            lost_ranks: BTreeMap::new(),
             orphaned_at: None,
             cut_off_at: None,
         })

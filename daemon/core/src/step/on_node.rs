@@ -58,7 +58,7 @@ impl Step {
 
     /// Answers the waiting ranks if no rank is left that could store a value.
     pub(super) fn check_on_node(&mut self, out: &mut Vec<Effect>) {
-        if self.on_node.waiting.is_empty() || !self.ranks.iter().any(super::Rank::left_quietly) {
+        if self.on_node.waiting.is_empty() || !self.ranks.iter().any(|rank| rank.left_quietly() || rank.is_lost()) {
             return;
         }
         let mut waits = vec![false; self.ranks.len()];

@@ -7,9 +7,11 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::pmi::environment::{Place, is_launcher_variable};
 use rsd_proto::pmi::listening;
 use rsd_proto::pmix::environment::Server;
+use rsd_proto::pmix::fabric;
 use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Target, up};
 
 use super::bound::{Bound, Part};
@@ -169,6 +171,7 @@ impl Step {
                 env.extend(self.unless_set(server, here as u32, rank.app));
             }
             env.extend(self.frameworks_env(&place, rank.app));
+            name_exported(&mut env);
             offers_pmix |= env.iter().any(|variable| variable.starts_with("PMIX_SERVER_URI"));
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
@@ -187,10 +190,8 @@ impl Step {
     /// Returns the variables that make libraries use this process manager, unless the user has set them.
     fn unless_set(&self, server: &Server, local_size: u32, app: usize) -> Vec<String> {
         let given = Step::environment(&self.launch, app);
-        let is_given = |name: &str| {
-            given.iter().any(|var| var.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
-        };
-        let wanted = server.unless_set(local_size).into_iter().filter(|(name, _)| !is_given(name));
+        let names: Vec<&[u8]> = given.iter().filter_map(|var| var.split(|byte| *byte == b'=').next()).collect();
+        let wanted = server.unless_set(local_size, &names).into_iter();
         wanted.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
@@ -225,5 +226,21 @@ impl Step {
             .filter(ours)
             .map(|EnvVar { name, value }| [name, &b"="[..], value].concat().into())
             .collect()
+    }
+}
+
+/// Adds the variables about fabrics to the list of those that are not the user's own: a job that a rank submits to other nodes is not
+/// to inherit what is true of this one.
+fn name_exported(env: &mut Vec<String>) {
+    let names = env.iter().filter_map(|var| var.split('=').next());
+    let names: Vec<&str> = names.filter(|name| fabric::is_of_absence(name)).collect();
+    if names.is_empty() {
+        return;
+    }
+    let names = names.join(",");
+    match env.iter_mut().find(|var| var.split('=').next() == Some(EXPORTED)) {
+        Some(list) if list.ends_with('=') => list.push_str(&names),
+        Some(list) => list.extend([",", &names]),
+        None => env.push(format!("{EXPORTED}={names}")),
     }
 }

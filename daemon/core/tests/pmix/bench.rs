@@ -53,8 +53,13 @@ pub(crate) fn job_with(ranks: &[u32], change: impl Fn(&mut LaunchBody)) -> Vec<N
     let node = |id: NodeId| {
         let step = Step::new(7, id, map.clone(), body.clone(), &wire::Inventory::default(), Tuning::default())
             .expect("the launch is consistent");
-        let step =
-            step.serve_pmix(Server { port: 4711, directory: "/tmp/job".into(), shared: String::new(), cores: 2 });
+        let step = step.serve_pmix(Server {
+            port: 4711,
+            directory: "/tmp/job".into(),
+            shared: String::new(),
+            cores: 2,
+            no_fabric: Vec::new(),
+        });
         let mut node = Node {
             step,
             now: Duration::from_secs(1),

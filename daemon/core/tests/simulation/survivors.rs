@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rsd_core::{JobId, Tuning};
-use rsd_proto::v1::{JobInfo, JobSpec, JobState, OnNodeLoss, job_event};
+use rsd_proto::v1::{JobInfo, JobSpec, JobState, OnNodeLoss, OnRankLoss, job_event};
 
 use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks::Op;
@@ -140,6 +140,106 @@ fn a_rank_that_fails_after_the_loss_ends_the_job() {
     let job = world.submit(surviving(spec(program, 27)));
     world.run_for(Duration::from_millis(500));
     world.after(Duration::ZERO, Event::Fault(Fault::Lose(5)));
+    world.run();
+    let info = world.assert_ended(job, JobState::Failed, 7);
+    assert_eq!(info.cause.map(|cause| cause.rank), Some(0));
+    world.assert_at_rest();
+}
+
+fn outliving(spec: JobSpec) -> JobSpec {
+    JobSpec { on_rank_loss: OnRankLoss::Continue.into(), ..spec }
+}
+
+/// Submits a job on all slots in which `dies` says who is killed between the first and the second fence.
+fn submit_mortal(world: &mut World, dies: impl Fn(u32) -> bool + 'static) -> JobId {
+    let program = world.program(move |rank, _, rng| {
+        let work = Op::Sleep(rng.within(Duration::from_secs(2)));
+        match dies(rank) {
+            true => vec![Op::Init, Op::Fence, work, Op::Die(9)],
+            false => vec![Op::Init, Op::Fence, work, Op::Fence, Op::Fence, Op::Finalize, Op::Exit(0)],
+        }
+    });
+    world.submit(outliving(spec(program, 27)))
+}
+
+/// Asserts that exactly these ranks were lost, and that all others have finished.
+fn assert_outlived(world: &mut World, job: JobId, dies: impl Fn(u32) -> bool) {
+    let info = world.assert_ended(job, JobState::Done, 0);
+    let lost: BTreeSet<u32> = info.exits.iter().flat_map(rsd_proto::exits::ranks).collect();
+    assert_eq!(lost, (0..27).filter(|rank| dies(*rank)).collect(), "{:?}", info.exits);
+    assert!(info.exits.iter().all(|exit| exit.lost && !exit.fatal && exit.code == 137), "{:?}", info.exits);
+    assert_eq!(info.cause, None);
+    for rank in 0..27 {
+        assert!(dies(rank) || world.records[&(job, rank)].finished, "rank {rank}");
+    }
+    let is_told = |text: &String| text.contains("the other ranks continue (--on-rank-loss continue)");
+    let notices = world.logs[&job].iter().filter_map(|event| match &event.body {
+        Some(job_event::Body::Notice(text)) => Some(text),
+        _ => None,
+    });
+    assert!(notices.clone().any(is_told), "{:?}", notices.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_other_ranks_pass_their_fences_without_ranks_that_have_died() {
+    for seed in seeds(60) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        world.checks_journal = true;
+        // Some of a node's ranks, all of a node's, all of a subtree's, or any.
+        let dies = move |rank: u32| match seed % 4 {
+            0 => rank == 26,
+            1 => (3..6).contains(&rank),
+            2 => rank >= 12,
+            _ => (rank + seed as u32).is_multiple_of(5),
+        };
+        let job = submit_mortal(&mut world, dies);
+        world.run();
+        assert_outlived(&mut world, job, dies);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn daemons_restart_while_ranks_die() {
+    for seed in seeds(120) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        world.checks_journal = true;
+        let dies = |rank: u32| rank >= 24 || rank == 4;
+        let job = submit_mortal(&mut world, dies);
+        world.run_for(Duration::from_millis(500));
+        let machine = if seed % 2 == 0 { 0 } else { 1 + world.rng.index(8) };
+        let when = world.rng.within(Duration::from_secs(2));
+        world.after(when, Event::Fault(Fault::Restart(machine, Duration::from_millis(40))));
+        world.run();
+        assert_outlived(&mut world, job, dies);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_job_whose_last_rank_has_died_has_failed() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        let job = submit_mortal(&mut world, |_| true);
+        world.run();
+        let info = world.assert_ended(job, JobState::Failed, 137);
+        assert!(info.exits.iter().all(|exit| exit.lost), "{:?}", info.exits);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn an_abort_ends_a_job_that_would_outlive_a_rank() {
+    let mut world = deep(1);
+    let program = world.program(|rank, _, _| match rank {
+        0 => vec![Op::Init, Op::Sleep(Duration::from_secs(2)), Op::Abort(7)],
+        1 => vec![Op::Init, Op::Die(9)],
+        _ => vec![Op::Init, Op::Hang],
+    });
+    let job = world.submit(outliving(spec(program, 27)));
     world.run();
     let info = world.assert_ended(job, JobState::Failed, 7);
     assert_eq!(info.cause.map(|cause| cause.rank), Some(0));

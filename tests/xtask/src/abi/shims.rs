@@ -65,10 +65,6 @@ pub(super) fn chapter(tables: &Tables, chapter: &str) -> String {
 fn body(tables: &Tables, function: &Function) -> String {
     let scope = scope(function);
     let Some(implementation) = tables.implementation(function) else {
-        // Functions of the tools interface have codes of their own, and call no error handler (MPI 5.0 §15.3.10).
-        if function.name.starts_with("MPI_T_") {
-            return "        => unsupported_tool();".to_owned();
-        }
         return format!("        => unsupported({scope});");
     };
     let way = match implementation.way {
@@ -110,6 +106,9 @@ fn arguments(tables: &Tables, function: &Function) -> Vec<String> {
 }
 
 fn scope(function: &Function) -> String {
+    if function.name.starts_with("MPI_T_") {
+        return "Scope::Tool".to_owned();
+    }
     let found = function.parameters.iter().filter(|one| one.suffix.is_empty()).find_map(|one| {
         let (_, scope) = SCOPES.iter().find(|(ty, _)| *ty == one.ty)?;
         Some(format!("Scope::{scope}({})", one.name))

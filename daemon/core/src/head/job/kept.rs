@@ -31,7 +31,7 @@ impl Job {
             nodes: active.held.slots.iter().map(|(node, _)| *node).collect(),
             slots: active.held.slots.iter().map(|(_, slots)| *slots).collect(),
             exclusive: active.held.exclusive,
-            lost: self.losses().collect(),
+            lost: self.lost_nodes_told().collect(),
         };
         let state = match &self.life {
             Life::Queued(pending) => kept_job::State::Queued(KeptQueued {

@@ -162,7 +162,7 @@ impl Step {
         }
         let source = self.proc_of(local);
         self.tell_lost_proc(source.clone(), out);
-        // Launched ranks end with this one. Members go on until their epoch has ended.
+        // Launched ranks end with this one, or hear of it from the head. Members go on until their epoch has ended.
         if self.has_members() && self.map.nodes().len() > 1 {
             let mut writer = Writer::new(BETWEEN);
             writer.one(&source);
@@ -188,11 +188,18 @@ impl Step {
         }
     }
 
+    /// Tells the clients of this node that a rank of another node is lost, in a job that continues without it.
+    pub(in super::super) fn tell_lost_peer(&mut self, rank: u32, out: &mut Vec<Effect>) {
+        if !self.pmix.clients.is_empty() {
+            self.tell_lost_proc(Proc::new(&self.launch.namespace, rank), out);
+        }
+    }
+
     fn tell_lost_proc(&mut self, source: Proc, out: &mut Vec<Effect>) {
         let infos = vec![Info::new(keys::EVENT_AFFECTED_PROC, Value::Proc(source.clone()))];
         let lost = Event { status: Status::LOST_CONNECTION, source: source.clone(), infos: infos.clone() };
         self.deliver(&lost, None, None, out);
-        // What fault-tolerant MPI asks for by name.
+        // What fault-tolerant MPI asks for by name. It takes the other for the loss of its server, and aborts.
         let aborted = Event { status: Status::PROC_ABORTED, source, infos };
         self.deliver_named(&aborted, out);
     }
@@ -241,9 +248,10 @@ impl Step {
         let is_it = |proc: &Proc| proc.namespace == *namespace && [rank::WILDCARD, rank].contains(&proc.rank);
         for kept in &self.pmix.events.kept {
             let is_meant = kept.to.as_ref().is_none_or(|to| to.is_empty() || to.iter().any(is_it));
-            let is_wanted = match kept.named {
-                true => peer.wanted.has_named(kept.event.status),
-                false => peer.wanted.has(kept.event.status),
+            let is_wanted = match (kept.named, kept.event.status) {
+                (true, status) => peer.wanted.has_named(status),
+                (false, Status::LOST_CONNECTION) if peer.wanted.has_named(Status::PROC_ABORTED) => false,
+                (false, status) => peer.wanted.has(status),
             };
             if is_meant && is_wanted && kept.from != Some(client) && peer.wanted.told.insert(kept.number) {
                 out.push(Effect::PmixSend(client, message(&kept.event, peer.codec)));
