@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rsd_proto::v1::lease::State as LeaseState;
 use rsd_proto::v1::standby_info::State;
-use rsd_proto::v1::{AllowStandbyRequest, HeadInfo, PromoteRequest, ShowHeadRequest, StandbyInfo};
+use rsd_proto::v1::{AllowStandbyRequest, HeadInfo, Lease, PromoteRequest, ShowHeadRequest, StandbyInfo};
 use serde_json::json;
 
 use crate::dvm::{self, Heads};
@@ -65,7 +66,38 @@ fn to_json(info: &HeadInfo) -> serde_json::Value {
         "listen": info.listen,
         "epoch": info.epoch,
         "standbys": info.standbys.iter().map(standby).collect::<Vec<_>>(),
+        "lease": info.lease.as_ref().map(|lease| json!({
+            "state": lease_state(lease),
+            "why": lease.why,
+            "candidates": lease.candidates,
+            "left_ms": lease.left_ms,
+        })),
     })
+}
+
+fn lease_state(lease: &Lease) -> &'static str {
+    match lease.state() {
+        LeaseState::Waiting => "waiting",
+        LeaseState::Held => "held",
+        LeaseState::Confirmed => "confirmed",
+    }
+}
+
+/// Describes the head's lease in etcd.
+fn described_lease(lease: &Lease, standbys: &[StandbyInfo]) -> String {
+    let state = match lease.state() {
+        LeaseState::Waiting => "none: the head decides nothing until it has one",
+        LeaseState::Held => "held",
+        LeaseState::Confirmed => "not renewed: the head goes on, because its standbys confirm it",
+    };
+    let why = if lease.why.is_empty() { String::new() } else { format!(" ({})", visible(&lease.why)) };
+    let name = |node: &u32| {
+        let known = standbys.iter().find(|standby| standby.node == *node);
+        known.map_or_else(|| format!("node {node}"), |standby| visible(&standby.name).to_string())
+    };
+    let names: Vec<String> = lease.candidates.iter().map(name).collect();
+    let names = if names.is_empty() { "no standby".to_owned() } else { names.join(", ") };
+    format!("lease in etcd: {state}{why}\nif the head is lost, takes over: {names}\n")
 }
 
 fn state(standby: &StandbyInfo) -> &'static str {
@@ -80,6 +112,7 @@ fn state(standby: &StandbyInfo) -> &'static str {
 fn described(info: &HeadInfo) -> String {
     let listen = if info.listen.is_empty() { String::new() } else { format!(", at {}", info.listen) };
     let head = format!("head: {}{listen}, epoch {} of DVM {}\n", visible(&info.name), info.epoch, info.dvm);
+    let head = head + &info.lease.as_ref().map(|lease| described_lease(lease, &info.standbys)).unwrap_or_default();
     if info.standbys.is_empty() {
         return head + "no standbys\n";
     }
@@ -122,6 +155,9 @@ mod tests {
             addresses: vec!["10.0.0.2:7817".into()],
             ..StandbyInfo::default()
         };
+        info.lease = Some(Lease { state: LeaseState::Held.into(), candidates: vec![0], ..Lease::default() });
+        assert!(described(&info).contains("lease in etcd: held\nif the head is lost, takes over: node 0\n"));
+        info.lease = None;
         info.epoch = 2;
         info.standbys = vec![standby("node1", State::InStep, 0), standby("b", State::Absent, 0)];
         assert_eq!(

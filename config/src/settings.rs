@@ -82,6 +82,25 @@ settings! {
         /// How long the head waits for a standby that confirms nothing.
         patience: Duration,
     }
+    /// The head's lease in etcd, with which standbys take over by themselves.
+    head: Head {
+        /// The etcd servers; empty: none.
+        etcd: Vec<String>,
+        /// Where in etcd the DVM has its keys.
+        etcd_prefix: String,
+        /// How long the head may be silent.
+        lease: Duration,
+        /// The user of etcd.
+        etcd_user: Option<String>,
+        /// The file with the user's password.
+        etcd_password_file: Option<String>,
+        /// The file with the authority of etcd's certificates.
+        etcd_authority: Option<String>,
+        /// The file with the certificate for etcd.
+        etcd_certificate: Option<String>,
+        /// The file with its key.
+        etcd_key: Option<String>,
+    }
     /// Addresses and ports of the node.
     network: Network {
         /// The addresses to advertise, best first; empty: those of the interfaces.
@@ -409,6 +428,14 @@ trait Value: Sized {
 impl Value for String {
     fn read(value: &DeValue<'_>) -> Result<String, &'static str> {
         value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or("a text such as \"info\"")
+    }
+}
+
+/// An empty text is None.
+impl Value for Option<String> {
+    fn read(value: &DeValue<'_>) -> Result<Option<String>, &'static str> {
+        let text = value.as_str().ok_or("a text, or \"\" for none")?;
+        Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
     }
 }
 

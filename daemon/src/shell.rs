@@ -232,6 +232,7 @@ impl Shell {
             Event::Thaw => {}
             Event::HandedOver { node } => {
                 self.release_held();
+                self.copies.give_up_lease();
                 let text = format!(
                     "this daemon was the head, and has handed over to node {node}: start it with rsd start --join HOST:PORT to have it as \
                      a node, with --standby as a standby"
@@ -255,7 +256,7 @@ impl Shell {
     fn perform_or_hold(&mut self, effect: Effect) {
         let is_record = matches!(effect, Effect::Keep(_) | Effect::Remember(_) | Effect::ForgetKept);
         let number = self.copies.number();
-        if is_record || self.held.is_empty() && self.copies.committed() >= number {
+        if is_record || self.held.is_empty() && self.copies.committed() >= number && self.copies.may_act() {
             self.perform(effect);
         } else {
             self.held.push_back((number, effect));
@@ -264,7 +265,9 @@ impl Shell {
 
     fn release_held(&mut self) {
         let committed = self.copies.committed();
-        while let Some((_, effect)) = self.held.pop_front_if(|(number, _)| *number <= committed) {
+        while self.copies.may_act()
+            && let Some((_, effect)) = self.held.pop_front_if(|(number, _)| *number <= committed)
+        {
             self.perform(effect);
         }
     }

@@ -8,6 +8,7 @@
 //! - [`indexes`] (always): the indexes of an array of jobs.
 //! - [`inherited`] (feature `messages`): what ranks inherit from the process that submitted their job.
 //! - [`join`] (always): how a running process joins a named group.
+//! - [`mod@etcd`] (feature `grpc`): a client of etcd, for the head's lease.
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
 //! - [`pmix`] (feature `messages`): PMIx, the process management interface of Open MPI, sans-IO, client and server.
@@ -17,6 +18,8 @@
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
 
 pub mod called;
+#[cfg(feature = "grpc")]
+pub mod etcd;
 #[cfg(feature = "messages")]
 pub mod exits;
 pub mod frameworks;

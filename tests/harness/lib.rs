@@ -7,6 +7,7 @@
 //! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and after it has exited.
 //! - [`write_program`], [`copy_program`]: programs that a test writes.
 //! - [`Mpi`], [`plain`], [`python`]: compiled test programs.
+//! - [`Etcd`]: an etcd server.
 //! - [`Hosts`]: ssh servers on this machine.
 //! - [`built`]: the programs under test, checked to be up to date.
 //! - [`processes`]: facts from `/proc`.
@@ -14,6 +15,7 @@
 pub mod built;
 mod call;
 mod dvm;
+mod etcd;
 mod executable;
 pub mod hosts;
 mod leftovers;
@@ -25,6 +27,7 @@ mod watched;
 
 pub use call::{Call, Ended, Running};
 pub use dvm::{Dvm, Options, state_dir};
+pub use etcd::Etcd;
 pub use executable::{copy_program, write_program};
 pub use programs::{Mpi, Pmi, client, hydra, intel, mpi4py_for_the_abi, pkg_config, plain, plain_with, python, script};
 pub use sshd::{Hosts, SshHost};

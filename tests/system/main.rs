@@ -46,6 +46,7 @@ mod standbys;
 mod strangers;
 mod surface;
 mod survivors;
+mod takeover;
 mod tls;
 mod topics;
 mod tree;

@@ -117,7 +117,7 @@ fn a_settings_file_that_the_user_names_must_exist() {
 #[test]
 fn every_section_is_listed() {
     let sections: BTreeSet<&str> = sections().collect();
-    let expected = ["jobs", "link", "log", "network", "node", "output", "standby", "step", "tree", "users"];
+    let expected = ["head", "jobs", "link", "log", "network", "node", "output", "standby", "step", "tree", "users"];
     assert_eq!(sections.into_iter().collect::<Vec<_>>(), expected);
 }
 

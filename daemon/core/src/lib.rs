@@ -4,6 +4,7 @@
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
 //! - [`Uplink`]: how a daemon connects and reconnects to its parent.
 //! - [`place`] and [`taskmap`]: which rank runs on which node. [`plan`]: the same as request and answer messages.
+//! - [`lease`]: when a head may act and a standby may take over, by a lease in an external store.
 //! - [`addresses`]: which addresses a node advertises, and at which ones others dial it.
 //! - [`status`]: numbers of failures, as PMIx gives them.
 //! - [`metrics`]: what daemons count, as text for Prometheus.
@@ -20,6 +21,7 @@ mod contract;
 mod exits;
 mod head;
 pub mod kvs;
+pub mod lease;
 pub mod leftovers;
 pub mod metrics;
 mod node;

@@ -74,6 +74,7 @@ impl HeadService {
             epoch: self.epoch.number,
             standbys: standbys.collect(),
             records: self.copies.number(),
+            lease: self.copies.describe_lease(),
         }
     }
 }

@@ -1,22 +1,28 @@
 //! What the standbys of this head have confirmed.
 //!
 //! Batches of records are numbered. An effect that follows from a batch is performed when every standby *in step* has confirmed the batch.
-//! A standby is in step once it has confirmed everything that it was sent, until it confirms nothing for too long: then the head goes on
-//! without it. It is in step again when it has caught up.
+//! A standby is in step once it has confirmed almost everything, so that the rest waits for it, until it confirms nothing for too long: then the head goes on
+//! without it. It is in step again when it has caught up. It *has all* when it has confirmed what there was when it came in step.
+//!
+//! With a lease in etcd, standbys that may take over by themselves count until etcd says that they may not, and nothing is performed while the
+//! head must not act ([`rsd_core::lease`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rsd_core::lease::{Ground, HeadLease};
 use rsd_core::rsd::Memory;
 use rsd_core::{JobId, NodeId};
 use rsd_proto::v1::follow_down::Body;
 use rsd_proto::v1::kept::What;
 use rsd_proto::v1::{CopiedNumbers, CopiedRecords, FollowAck, FollowDown, Kept, LogCopy, StandbyInfo, standby_info};
-use tokio::sync::mpsc;
+use rsd_proto::v1::{Lease, lease};
+use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
 
+use crate::clock::since_boot;
 use crate::disk::job_log::JobLogs;
 use crate::disk::journal;
 use crate::door::{Door, Event};
@@ -41,6 +47,12 @@ struct Shared {
     logs: Arc<JobLogs>,
     door: Door,
     patience: Duration,
+    /// None: no etcd.
+    lease: Option<Mutex<HeadLease>>,
+    /// The standbys in step are others than before, or this head has handed over.
+    news: Notify,
+    /// Why etcd does not do what it was asked for last.
+    why: Mutex<String>,
 }
 
 #[derive(Debug, Default)]
@@ -63,17 +75,28 @@ struct Follower {
     logs: HashMap<JobId, u64>,
     is_in_step: bool,
     has_been_in_step: bool,
+    /// What it must confirm until it has all that was performed before it was in step: a batch, and sizes of logs. None: it has.
+    lacks: Option<(u64, Vec<(JobId, u64)>)>,
     /// Since when it has confirmed nothing of what it has not confirmed.
     behind_since: Option<Instant>,
+    /// What was sent with each unconfirmed beat, and when.
+    beats: VecDeque<(u64, Duration)>,
 }
 
 impl Follower {
     fn send(&mut self, body: Body, bytes: usize) {
         self.sent_bytes += bytes as u64;
+        if matches!(body, Body::Beat(_)) {
+            self.beats.push_back((self.sent_bytes, since_boot()));
+        }
         if bytes > 0 {
             self.behind_since.get_or_insert_with(Instant::now);
         }
         let _ = self.to.send(Ok(FollowDown { body: Some(body) })); // its task notices
+    }
+
+    fn has_all(&self) -> bool {
+        self.is_in_step && self.lacks.is_none()
     }
 
     fn send_records(&mut self, number: u64, bytes: &[u8], all: bool, sync: bool) {
@@ -90,9 +113,110 @@ impl Follower {
 }
 
 impl Copies {
-    pub(crate) fn new(logs: Arc<JobLogs>, door: Door, patience: Duration) -> Copies {
-        let (number, committed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Copies(Arc::new(Shared { state: Mutex::default(), number, committed, logs, door, patience }))
+    /// `lease`: how long the head's lease in etcd lasts.
+    pub(crate) fn new(logs: Arc<JobLogs>, door: Door, patience: Duration, lease: Option<Duration>) -> Copies {
+        // After a restart, a standby that may take over may lack what is in the journal.
+        let (number, committed) = (AtomicU64::new(u64::from(lease.is_some())), AtomicU64::new(0));
+        let lease = lease.map(|lasts| Mutex::new(HeadLease::new(lasts)));
+        let (state, news, why) = (Mutex::default(), Notify::new(), Mutex::default());
+        Copies(Arc::new(Shared { state, number, committed, logs, door, patience, lease, news, why }))
+    }
+
+    fn lease(&self) -> Option<MutexGuard<'_, HeadLease>> {
+        Some(self.0.lease.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether this head may act now.
+    pub(crate) fn may_act(&self) -> bool {
+        self.lease().is_none_or(|lease| lease.ground(since_boot()).is_some())
+    }
+
+    /// Changes what is known about the lease. Returns why this head may act now.
+    pub(crate) fn learn(&self, learn: impl FnOnce(&mut HeadLease)) -> Option<Ground> {
+        let mut lease = self.lease()?;
+        let before = lease.ground(since_boot());
+        learn(&mut lease);
+        let ground = lease.ground(since_boot());
+        drop(lease);
+        if before.is_none() && ground.is_some() {
+            self.0.door.send(Event::Copied);
+        }
+        ground
+    }
+
+    /// The standbys that may take over, as this head knows; None: it has never had the lease.
+    pub(crate) fn candidates(&self) -> Option<BTreeSet<NodeId>> {
+        self.lease()?.candidates().cloned()
+    }
+
+    /// Whether etcd is known to have exactly these candidates.
+    pub(crate) fn has_candidates(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        self.lease().is_some_and(|lease| lease.has_candidates(nodes))
+    }
+
+    /// etcd has these candidates.
+    pub(crate) fn recorded(&self, nodes: BTreeSet<NodeId>) {
+        let is_first = self.candidates().is_none();
+        let has_some = !nodes.is_empty();
+        self.learn(|lease| lease.on_candidates(nodes));
+        if is_first && has_some && self.complete().is_empty() {
+            self.0.logs.await_copies(&HashMap::new()); // until they are no candidates any more
+        }
+        self.recorded_changed();
+    }
+
+    fn recorded_changed(&self) {
+        let state = self.state();
+        self.await_copies(&state);
+        self.recount(&state);
+    }
+
+    /// Returns when other standbys are in step than before, or this head has handed over.
+    pub(crate) async fn news(&self) {
+        self.0.news.notified().await;
+    }
+
+    /// This head acts no more.
+    pub(crate) fn give_up_lease(&self) {
+        self.learn(HeadLease::on_over);
+        self.0.news.notify_one();
+    }
+
+    /// Whether it does.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lease().is_some_and(|lease| lease.is_over())
+    }
+
+    /// Keeps why etcd has not done something; empty: it has.
+    pub(crate) fn set_why(&self, why: &str) {
+        why.clone_into(&mut self.0.why.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Describes the lease; None: there is no etcd.
+    pub(crate) fn describe_lease(&self) -> Option<Lease> {
+        let (now, held) = (since_boot(), self.lease()?);
+        let state = match held.ground(now) {
+            Some(Ground::Held) => lease::State::Held,
+            Some(Ground::Confirmed) => lease::State::Confirmed,
+            None => lease::State::Waiting,
+        };
+        let left = held.may_act_until().map_or(Duration::ZERO, |until| until.saturating_sub(now));
+        Some(Lease {
+            state: state.into(),
+            why: self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            candidates: held.candidates().into_iter().flatten().copied().collect(),
+            left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The standbys in step that have all that was promised before.
+    pub(crate) fn complete(&self) -> BTreeSet<NodeId> {
+        self.state().followers.iter().filter(|(_, follower)| follower.has_all()).map(|(node, _)| *node).collect()
+    }
+
+    /// Whether a standby may take over that does not have what those in step have.
+    fn is_blocked(&self, state: &State) -> bool {
+        self.lease().is_some_and(|lease| !lease.may_promise(&state.in_step()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,7 +283,9 @@ impl Copies {
             logs,
             is_in_step: false,
             has_been_in_step: false,
+            lacks: None,
             behind_since: None,
+            beats: VecDeque::new(),
         };
         let Memory { next_job, next_node } = memory;
         follower.send(Body::Numbers(CopiedNumbers { next_job, next_node }), 1);
@@ -195,6 +321,10 @@ impl Copies {
             follower.acked_bytes = ack.bytes.min(follower.sent_bytes);
             follower.behind_since = (follower.acked_bytes < follower.sent_bytes).then(Instant::now);
         }
+        let answered = follower.beats.partition_point(|(sent, _)| *sent <= follower.acked_bytes);
+        if let Some((_, asked)) = follower.beats.drain(..answered).next_back() {
+            self.learn(|lease| lease.on_confirmed(node, asked));
+        }
         let jobs: Vec<JobId> = ack.logs.iter().map(|log| log.job).collect();
         follower.logs.extend(ack.logs.iter().map(|LogCopy { job, bytes, .. }| (*job, *bytes)));
         // Where there is always something to copy, it never has everything; then the rest waits for it.
@@ -202,12 +332,23 @@ impl Copies {
         let joins = !follower.is_in_step && follower.acked.is_some() && behind <= IN_STEP_BYTES;
         if joins {
             (follower.is_in_step, follower.has_been_in_step) = (true, true);
-            follower.send(Body::InStep(true), 0);
-            info!(node, "a standby of this head is in step");
+            follower.lacks = Some((self.number(), self.0.logs.sizes()));
             drop(state);
             return self.changed();
         }
-        if state.followers[&node].is_in_step {
+        if let (true, Some((number, sizes))) = (follower.is_in_step, &mut follower.lacks) {
+            let logs = &follower.logs;
+            sizes.retain(|(job, bytes)| {
+                logs.get(job).is_none_or(|has| has < bytes) && self.0.logs.file_of(*job).is_some()
+            });
+            if sizes.is_empty() && follower.acked >= Some(*number) {
+                follower.lacks = None;
+                follower.send(Body::InStep(true), 0);
+                info!(node, "a standby of this head is in step");
+                self.0.news.notify_one();
+            }
+        }
+        if state.followers[&node].is_in_step && !self.is_blocked(&state) {
             for job in jobs {
                 self.0.logs.copied(job, state.copied(job));
             }
@@ -274,7 +415,7 @@ impl Copies {
     pub(crate) fn describe(&self, info: StandbyInfo) -> StandbyInfo {
         let state = self.state();
         let Some(follower) = state.followers.get(&info.node) else { return info };
-        let is = match (follower.is_in_step, follower.has_been_in_step) {
+        let is = match (follower.has_all(), follower.has_been_in_step && !follower.is_in_step) {
             (true, _) => standby_info::State::InStep,
             (false, true) => standby_info::State::Late,
             (false, false) => standby_info::State::Copying,
@@ -290,7 +431,16 @@ impl Copies {
 
     /// The standbys in step are others than before.
     fn changed(&self) {
+        self.0.news.notify_one();
         let state = self.state();
+        self.await_copies(&state);
+        self.recount(&state);
+    }
+
+    fn await_copies(&self, state: &State) {
+        if self.is_blocked(state) {
+            return;
+        }
         let in_step = || state.followers.values().filter(|follower| follower.is_in_step);
         if in_step().next().is_none() {
             self.0.logs.await_no_copies();
@@ -298,10 +448,12 @@ impl Copies {
             let jobs: Vec<JobId> = in_step().flat_map(|follower| follower.logs.keys().copied()).collect();
             self.0.logs.await_copies(&jobs.into_iter().map(|job| (job, state.copied(job))).collect());
         }
-        self.recount(&state);
     }
 
     fn recount(&self, state: &State) {
+        if self.is_blocked(state) {
+            return;
+        }
         let in_step = state.followers.values().filter(|follower| follower.is_in_step);
         let committed = in_step.filter_map(|follower| follower.acked).min().unwrap_or_else(|| self.number());
         if self.0.committed.fetch_max(committed, Ordering::Relaxed) < committed {
@@ -311,6 +463,10 @@ impl Copies {
 }
 
 impl State {
+    fn in_step(&self) -> BTreeSet<NodeId> {
+        self.followers.iter().filter(|(_, follower)| follower.is_in_step).map(|(node, _)| *node).collect()
+    }
+
     /// How much of a log all standbys in step have.
     fn copied(&self, job: JobId) -> u64 {
         let in_step = self.followers.values().filter(|follower| follower.is_in_step);

@@ -14,6 +14,7 @@ use tonic::{Code, Streaming};
 use tracing::{error, info, warn};
 
 use super::files::Files;
+use crate::clock::since_boot;
 use crate::way_up::WayUp;
 
 /// The pause before another attempt to follow the head.
@@ -43,6 +44,11 @@ pub(crate) struct Following {
     pub(crate) why_not: Option<String>,
     /// Whether this standby is about to take over, or has: it follows no more.
     pub(crate) is_over: bool,
+    /// Whether this standby is asking etcd to make it the head: it says nothing to the head meanwhile.
+    pub(crate) is_claiming: bool,
+    /// When it has last confirmed something to the head, or was started, by the clock that counts sleep: it takes over by itself only a lease
+    /// later.
+    pub(crate) heard: Duration,
     /// Takes requests to the head while the standby follows it.
     pub(crate) requests: Option<mpsc::UnboundedSender<Request>>,
 }
@@ -76,6 +82,10 @@ impl Standby {
 
     async fn follow(&self) {
         while !self.following().is_over {
+            if self.following().is_claiming {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
             let ended = self.follow_once().await;
             self.has_ended(ended);
             tokio::time::sleep(PAUSE).await;
@@ -139,8 +149,12 @@ impl Standby {
             };
             // From the moment in which it takes over, the files are the new head's.
             let mut files = self.files();
-            if self.following().is_over {
-                return Ok(());
+            {
+                let mut following = self.following();
+                if following.is_over || following.is_claiming {
+                    return Ok(());
+                }
+                following.heard = since_boot();
             }
             let mut logs = Vec::new();
             match message.body {

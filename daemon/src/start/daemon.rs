@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
@@ -30,7 +30,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use super::name_of;
-use crate::clock::{Clock, unix_ms};
+use crate::clock::{Clock, since_boot, unix_ms};
 use crate::disk::job_log::JobLogs;
 use crate::disk::journal::Journal;
 use crate::disk::state_dir::{Identity, StateDir};
@@ -61,8 +61,10 @@ use crate::settings::tuning;
 use crate::shell::{Placed, Shell, replaced};
 use crate::standby::copies::Copies;
 use crate::standby::epochs;
+use crate::standby::etcd::{HeadKey, Store};
 use crate::standby::files::{self, Files};
-use crate::standby::follow::Standby;
+use crate::standby::follow::{Following, Standby};
+use crate::standby::lease::{self, Keeper, NoLease};
 use crate::standby::promote::Promotion;
 use crate::steps;
 use crate::upgrade::{self, Successor};
@@ -71,6 +73,8 @@ use crate::way_up::WayUp;
 
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long the line for joining nodes may take.
+const JOIN_LINE: Duration = Duration::from_secs(5);
 /// A disk with less than so much free is called full.
 const FULL_DISK_BYTES: u64 = 128 << 10;
 /// The largest request about tokens and certificates, which callers without a certificate may send.
@@ -169,7 +173,26 @@ pub(super) async fn serve(
     let (log_max, logs_max) = (*log_max, *logs_max);
     let logs = Arc::new(JobLogs::new(state_dir.jobs(), log_max, settings.users.log, logs_max, tell));
     let (ready, placed) = oneshot::channel();
-    let copies = Copies::new(Arc::clone(&logs), door.clone(), settings.standby.patience);
+    let is_listening_head = options.join.is_none() && membership.own().is_some();
+    let store = match is_listening_head || options.standby.is_some() {
+        true => {
+            let store = Store::of(&settings.head, &identity.dvm);
+            store.map_err(|error| Failed::new(exit::USAGE, format!("{error:#}")))?
+        }
+        false => None, // it needs none of the files that the settings name
+    };
+    let lasts = store.as_ref().filter(|_| is_listening_head).map(|store| store.lasts);
+    let copies = Copies::new(Arc::clone(&logs), door.clone(), settings.standby.patience, lasts);
+    let (store_of_head, store_of_standby) = if is_listening_head { (store, None) } else { (None, store) };
+    let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
+    let keeper = match (store_of_head, membership.own()) {
+        (Some(store), Some(own)) => {
+            let head = HeadKey { epoch: own_epoch.number, name: identity.name.clone(), listen: at.clone() };
+            let keeper = Keeper { store, copies: copies.clone(), own, head, epoch: own_epoch.clone(), lease: None };
+            Some(first_lease(keeper, state_dir).await?)
+        }
+        _ => None,
+    };
     let (tell_epoch, epochs) = watch::channel(known.epoch);
     let (identity_name, identity_dvm) = (identity.name.clone(), identity.dvm.clone());
     let shell = Shell::new(
@@ -195,7 +218,6 @@ pub(super) async fn serve(
     let connections = transport::accept(unix, tcp, admission);
     let followers = Shares::new(settings.users.followers);
     let turns = Turns(Shares::new(settings.users.connections));
-    let at = bound.map(|at| reach::join_address(at, &network)).unwrap_or_default();
     let machine = inventory.machine.clone();
     let meter = Meter::new(door.clone(), state_dir, about.started_ms);
     let metrics_port = match options.metrics {
@@ -223,7 +245,10 @@ pub(super) async fn serve(
         listen: at.clone(),
         keys: membership.own().zip(membership.authority().map(|authority| authority.to_wire())),
     };
-    let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), &identity_name)?;
+    if let Some(keeper) = keeper {
+        tokio::spawn(keeper.keep(door.clone()));
+    }
+    let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), &identity_name, store_of_standby)?;
     if let (None, Some(own)) = (&options.join, membership.own()) {
         tokio::spawn(epochs::watch(own, door.clone(), Callers::daemon(), own_epoch.number));
     }
@@ -268,7 +293,8 @@ pub(super) async fn serve(
     };
     let (reachable, out_of_reach) = reach::reachability(&inventory.addresses, reached.as_deref(), &listen);
     let metrics_line = metrics_at.map(|at| format!("rsd: metrics at: http://{at}/metrics\n"));
-    let join_line = join_line(&door, &membership, &at).await;
+    // A head without a lease answers nothing.
+    let join_line = tokio::time::timeout(JOIN_LINE, join_line(&door, &membership, &at)).await.ok().flatten();
     let more = [out_of_reach, metrics_line, join_line, full_disk(state_dir)];
     let more: String = more.into_iter().flatten().collect();
     let mut ended = Ok(None);
@@ -308,6 +334,29 @@ async fn give_way(state_dir: &StateDir, own: Option<Own>, records: &[wire::Kept]
     Ok(())
 }
 
+/// Takes the head's lease in etcd. Where etcd cannot be reached yet, the head waits for it while it runs.
+async fn first_lease(mut keeper: Keeper, state_dir: &StateDir) -> anyhow::Result<Keeper> {
+    let place = keeper.store.place();
+    let deadline = Instant::now() + lease::FIRST;
+    let why = loop {
+        match keeper.take().await {
+            Ok(()) => return Ok(keeper),
+            Err(NoLease::Later(later)) => {
+                state_dir.write_later_epoch(&later)?;
+                bail!(replaced(later.number));
+            }
+            Err(NoLease::Refused(why)) => {
+                bail!(Failed::new(exit::USAGE, format!("cannot use {place} in etcd: {why} (see rsctl help standbys)")));
+            }
+            Err(NoLease::NotYet(_)) if Instant::now() < deadline => tokio::time::sleep(lease::AGAIN).await,
+            Err(NoLease::NotYet(why)) => break why,
+        }
+    };
+    warn!(why, "this head has no lease in etcd, and decides nothing until it has");
+    keeper.copies.set_why(&why);
+    Ok(keeper)
+}
+
 /// Returns how this daemon becomes the head, if it stands by; begins to follow the head, or starts it if it is here.
 fn standby(
     options: &StartOptions,
@@ -315,6 +364,7 @@ fn standby(
     membership: &Membership,
     way_up: Option<&WayUp>,
     name: &str,
+    store: Option<Store>,
 ) -> anyhow::Result<Option<Arc<Promotion>>> {
     let (Some(listen), Some(way_up), Membership::Node { own, credentials }) = (&options.standby, way_up, membership)
     else {
@@ -341,19 +391,24 @@ fn standby(
         listen,
         state_dir: path,
         files: Mutex::new(files),
-        following: Mutex::default(),
+        following: Mutex::new(Following { heard: since_boot(), ..Following::default() }),
     });
+    let has_etcd = store.is_some();
     let promotion = Arc::new(Promotion {
         standby: Arc::clone(&standby),
         name,
         serves_all: credentials.serves_all,
         reserved: Mutex::new(reserved),
-        turn: tokio::sync::Mutex::default(),
+        config: options.config.clone(),
+        turn: tokio::sync::Mutex::new(store),
     });
     if is_promoted {
         promotion.start_again();
     } else {
         standby.start()?;
+        if has_etcd {
+            tokio::spawn(Arc::clone(&promotion).watch());
+        }
     }
     Ok(Some(promotion))
 }

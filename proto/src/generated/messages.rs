@@ -4239,6 +4239,67 @@ pub struct HeadInfo {
     /// Of the journal since the head was started.
     #[prost(uint64, tag = "6")]
     pub records: u64,
+    /// Its lease in etcd, if standbys take over by themselves.
+    #[prost(message, optional, tag = "7")]
+    pub lease: ::core::option::Option<Lease>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Lease {
+    #[prost(enumeration = "lease::State", tag = "1")]
+    pub state: i32,
+    /// What keeps it from etcd; empty: nothing.
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// The standbys that may take over by themselves.
+    #[prost(uint32, repeated, tag = "3")]
+    pub candidates: ::prost::alloc::vec::Vec<u32>,
+    /// How long the head may act if nothing more is heard.
+    #[prost(uint64, tag = "4")]
+    pub left_ms: u64,
+}
+/// Nested message and enum types in `Lease`.
+pub mod lease {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum State {
+        /// It does not have it: it decides nothing until it has.
+        Waiting = 0,
+        Held = 1,
+        /// etcd does not answer, and each standby that may take over has said that it will not yet.
+        Confirmed = 2,
+    }
+    impl State {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Waiting => "STATE_WAITING",
+                Self::Held => "STATE_HELD",
+                Self::Confirmed => "STATE_CONFIRMED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STATE_WAITING" => Some(Self::Waiting),
+                "STATE_HELD" => Some(Self::Held),
+                "STATE_CONFIRMED" => Some(Self::Confirmed),
+                _ => None,
+            }
+        }
+    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StandbyInfo {

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 23] = [
+const PACKAGES: [Package; 24] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -33,6 +33,7 @@ const PACKAGES: [Package; 23] = [
     Package { name: "slurmctld", there: || runs("/usr/sbin/slurmctld", &["-V"]) },
     Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
     Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
+    Package { name: "etcd-server", there: || runs("etcd", &["--version"]) },
     Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
     Package { name: "openmpi-bin", there: || runs("mpirun.openmpi", &["--version"]) },
     Package { name: "libopenmpi-dev", there: || runs("mpicc.openmpi", &["--showme"]) },

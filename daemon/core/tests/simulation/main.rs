@@ -10,7 +10,8 @@
 //!   that cannot find each other.
 //!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
-//!   [`restarts`]: the state that a head keeps. [`standbys`]: heads on other machines. [`values`]: values that processes exchange by
+//!   [`restarts`]: the state that a head keeps. [`standbys`]: heads on other machines. [`lease`]: which of them acts, by a
+//!   lease. [`values`]: values that processes exchange by
 //!   name. [`waits`]: what jobs wait for. [`queueing`]: when queued jobs start. [`usage`]: what ranks have used.
 
 mod alone;
@@ -24,6 +25,7 @@ mod faults;
 mod groups;
 mod jobs;
 mod journal;
+mod lease;
 mod members;
 mod messages;
 mod names;

@@ -52,6 +52,11 @@ impl JobLogs {
         (changes, files.collect())
     }
 
+    /// Returns the sizes of all logs' files.
+    pub(crate) fn sizes(&self) -> Vec<(JobId, u64)> {
+        lock(&self.state.logs).values().map(|log| (log.job, lock(&log.events).file_bytes())).collect()
+    }
+
     /// Returns the file of a log, and its size.
     pub(crate) fn file_of(&self, job: JobId) -> Option<(PathBuf, u64)> {
         let log = lock(&self.state.logs).get(&job).cloned()?;
