@@ -257,5 +257,5 @@ fn the_log_of_a_job_that_never_started_has_its_end_after_a_kill_of_the_head() {
         dvm.kill(0);
     }
     dvm.restart(0);
-    assert_eq!(dvm.ctl("run echo on").ok(), "on\n");
+    assert_eq!(dvm.ctl("run -n 1 echo on").ok(), "on\n");
 }
