@@ -9,7 +9,7 @@
 //!   ranks on two cores takes 196 s instead of 11. Version 5 asks the server.
 //! - Open MPI 4.1 names its shared memory after the host. Daemons of one machine are several nodes of one host name, and ranks that
 //!   take each other's memory for that of a neighbour crash, so each node has a directory of its own for it.
-//! - On a node without a [fabric](super::fabric), Open MPI 5 asks libfabric for one twice, in vain, and then sleeps for a second:
+//! - On a node without a [fabric], Open MPI 5 asks libfabric for one twice, in vain, and then sleeps for a second:
 //!   MPI_Init takes 1.05 s instead of 10 ms. It is told not to ask.
 //!
 //! `OMPI_UNIVERSE_SIZE` is missing on purpose: Open MPI 4.1's `mpirun`, which a script may call within a job, refuses to start when it is
