@@ -235,8 +235,8 @@ pub unsafe fn comm_split_type(
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
     let (mine, is_spread) = nodes(&guard, comm)?;
-    let wanted = guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type"));
-    let guided = wanted == Some(b"mpi_shared_memory");
+    let wanted = guard.infos.hints(info)?.and_then(|hints| hints.get(RESOURCE_TYPE));
+    let guided = wanted == Some(SHARED_MEMORY);
     // The members that are confined to one part of one node.
     let part = wanted.and_then(|wanted| resources().into_iter().find(|(kind, _)| kind.as_bytes() == wanted)?.1);
     let with_part = |node: Colour| part.map(|part| node.wrapping_mul(PARTS).wrapping_add(part as Colour) & Colour::MAX);
@@ -251,9 +251,18 @@ pub unsafe fn comm_split_type(
         _ => return Err(MpiError::arg(format!("invalid split type {split_type}"))),
     };
     let made = split(&mut guard, comm, colour, key)?;
+    let is_found = split_type == MPI_COMM_TYPE_HW_UNGUIDED && colour.is_some();
+    if is_found && guard.infos.hints(info)?.is_some() {
+        guard.infos.get_mut(info)?.set(RESOURCE_TYPE, SHARED_MEMORY)?;
+    }
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
 }
+
+/// The key of info that names the kind of hardware by which a communicator is split (MPI 5.0 §7.4.2), also in answer to an unguided split.
+const RESOURCE_TYPE: &[u8] = b"mpi_hw_resource_type";
+/// The kind of hardware that is a node.
+const SHARED_MEMORY: &[u8] = b"mpi_shared_memory";
 
 /// More than the cores of an affinity mask.
 const PARTS: Colour = 1031;

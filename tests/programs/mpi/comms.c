@@ -139,6 +139,22 @@ static void splitting(void) {
     MPI_Comm_free(&node);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_UNDEFINED, 0, MPI_INFO_NULL, &none);
     CHECK(none == MPI_COMM_NULL);
+#if MPI_VERSION >= 4
+    /* Who splits without naming the hardware is told which it was. */
+    MPI_Info info;
+    char found[MPI_MAX_INFO_VAL] = "";
+    int length = sizeof found, is_set;
+    MPI_Info_create(&info);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_HW_UNGUIDED, rank, info, &node);
+    if (node != MPI_COMM_NULL) {
+        MPI_Comm_size(node, &members);
+        CHECK(members < size && sum_over(node, 1) == members);
+        MPI_Info_get_string(info, "mpi_hw_resource_type", &length, found, &is_set);
+        CHECK(is_set && found[0]);
+        MPI_Comm_free(&node);
+    }
+    MPI_Info_free(&info);
+#endif
     MPI_Comm_test_inter(MPI_COMM_WORLD, &result);
     CHECK(!result);
 }
