@@ -48,6 +48,8 @@ pub(crate) fn conformance(args: &[OsString]) -> anyhow::Result<()> {
     for (ranks, nodes) in RUNS {
         let outcome =
             step(&format!("mpi4py's tests on {ranks} ranks, {nodes} nodes"), || run(&stage, ranks, nodes, pattern))?;
+        let pattern = pattern.unwrap_or_default();
+        anyhow::ensure!(outcome.tests > 0, "no test ran: `{pattern}` matches no test file (try test_comm)");
         let (files, others): (BTreeSet<String>, BTreeSet<String>) =
             outcome.failed.into_iter().partition(|test| FILES.iter().any(|file| test.contains(file)));
         println!(
