@@ -105,3 +105,7 @@ impl Default for Tuning {
         }
     }
 }
+
+/// How long a request to stop a daemon waits for jobs that may be ending before it is refused. The client that makes it may have seen a
+/// process end, or may have been told of a job's end, before this daemon knows of it.
+const STOP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);

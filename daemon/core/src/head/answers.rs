@@ -9,7 +9,7 @@ use super::{Due, Head, offers};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Call, Caller, JobChange, KvCall, KvOp, Refused, exit};
 use crate::contract::ReqId;
-use crate::{JobId, Now, sentences};
+use crate::{JobId, Now};
 
 /// How long a request for the list of nodes waits for their loads.
 const LOAD_DEADLINE: std::time::Duration = std::time::Duration::from_secs(1);
@@ -216,18 +216,6 @@ impl Head {
         status.slots = self.nodes.slots();
         status.slots_in_use = self.ledger.total();
         status.jobs = self.jobs.alive_len() as u32;
-    }
-
-    fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Outputs<Order>) {
-        let busy: Vec<JobId> = self.jobs.alive().map(|job| job.id).collect();
-        if !busy.is_empty() && !force {
-            return out.refuse(req, sentences::jobs_are_running(&busy));
-        }
-        for job in busy {
-            self.cancel(now, job, Some(0), "the DVM is being stopped", out);
-        }
-        self.begin_stop(now, req);
-        self.settle_stop(now, out);
     }
 
     fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Outputs<Order>) {

@@ -505,6 +505,7 @@ impl Node {
 
     /// Ends this daemon if it is stopping and its jobs are over or the deadline has passed; notifies the parent and the children.
     pub(crate) fn leave_if_stopped(&mut self, now: Now, out: &mut Outputs<Report>) {
+        self.settle_asked_to_stop(now, out);
         let idle = self.steps.is_empty() && self.relays.is_empty();
         let Some(stopping) = self.stopping.take_if(|stopping| idle || stopping.deadline <= now.mono) else { return };
         out.extend(self.members.dismiss().map(|member| Effect::Member { member, event: members::stopping() }));

@@ -39,7 +39,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 use crate::between::{Order, Outputs, Report};
 use crate::calls::{Caller, PmiOp, Refused, exit};
 use crate::contract::{Effect, KnownStep, LinkId, MemberId, ReqId, Start, may_be_namespace};
-use crate::{JobId, NodeId, Now, Tuning, sentences};
+use crate::{JobId, NodeId, Now, STOP_PATIENCE, Tuning, sentences};
 
 use asked::Asked;
 use counts::Counts;
@@ -91,6 +91,8 @@ pub(crate) struct Node {
     /// The last jobs whose steps here were released.
     over: BTreeSet<JobId>,
     stopping: Option<Stopping>,
+    /// A request to stop this daemon, without force, that waits for jobs that may be ending, and until when.
+    asked_to_stop: Option<(ReqId, Duration)>,
 }
 
 /// Set when the daemon must end: after its jobs, or at the deadline.
@@ -133,6 +135,7 @@ impl Node {
             counts: Counts::default(),
             over: BTreeSet::new(),
             stopping: None,
+            asked_to_stop: None,
         };
         for KnownStep { job, map, group, owner } in steps {
             let owner = owner.map(|owner| owner.uid);
@@ -199,7 +202,8 @@ impl Node {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
         let of_steps = self.members.next_deadline().into_iter().chain(self.overdue.next_deadline());
         let requests = self.asked.next_deadline().into_iter().chain(self.loads.next_deadline());
-        stopping.into_iter().chain(of_steps).chain(requests).chain(self.failures.next_deadline()).min()
+        let asked = self.asked_to_stop.map(|(_, end)| end);
+        stopping.into_iter().chain(asked).chain(of_steps).chain(requests).chain(self.failures.next_deadline()).min()
     }
 
     /// Asks steps that must end their ranks whether they still run, and gives up those that do not answer.
@@ -247,9 +251,29 @@ impl Node {
     pub(crate) fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Outputs<Report>) {
         let busy: Vec<JobId> = self.steps.jobs().collect();
         if !busy.is_empty() && !force {
+            if self.asked_to_stop.is_none() {
+                self.asked_to_stop = Some((req, now.mono + STOP_PATIENCE));
+                return;
+            }
             return out.refuse(req, sentences::jobs_are_running(&busy));
         }
+        if let Some((asked, _)) = self.asked_to_stop.take() {
+            out.refuse(asked, sentences::jobs_are_running(&busy));
+        }
         self.stop_alone(now, Some(req), out);
+    }
+
+    /// Answers a client's request to stop this daemon that waits for jobs, as soon as they have ended here or the deadline has passed.
+    pub(super) fn settle_asked_to_stop(&mut self, now: Now, out: &mut Outputs<Report>) {
+        let Some((req, end)) = self.asked_to_stop else { return };
+        let busy: Vec<JobId> = self.steps.jobs().collect();
+        if busy.is_empty() {
+            self.asked_to_stop = None;
+            self.stop_alone(now, Some(req), out);
+        } else if end <= now.mono {
+            self.asked_to_stop = None;
+            out.refuse(req, sentences::jobs_are_running(&busy));
+        }
     }
 
     /// Stops this daemon, while the DVM goes on.

@@ -357,6 +357,36 @@ fn a_failure_that_may_have_an_earlier_unknown_cause_says_so() {
 }
 
 /// Members with rsd's library can pass without a fence if all members share a node; members with other libraries cannot.
+/// A client may have seen the members end before the daemons know of it.
+#[test]
+fn a_stop_without_force_waits_a_moment_for_a_group_that_ends() {
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let members: Vec<u64> = (0..3).map(|machine| world.process(machine, Duration::ZERO, actors(3))).collect();
+        world.run_for(Duration::from_secs(5));
+        assert_one_world(&world, &members, 1);
+        let stopped = world.rng.index(3);
+
+        let refused = world.call(stopped, Call::Shutdown { force: false });
+        world.run_for(Duration::from_millis(1500));
+        let answer = world.answered(refused).expect("it is refused, because the members go on");
+        assert!(!matches!(answer, Answer::Stopping { .. }), "{answer:?}");
+
+        let stop = world.call(stopped, Call::Shutdown { force: false });
+        let pause = world.rng.within(Duration::from_millis(400));
+        world.run_for(pause);
+        assert!(world.answered(stop).is_none(), "the members may be ending");
+        members.iter().for_each(|id| world.end_process(*id));
+        world.run();
+        let answer = world.answered(stop);
+        assert!(matches!(answer, Some(Answer::Stopping { .. })), "{answer:?}");
+        let left = (0..3).filter(|id| world.machines[*id].daemon.is_some()).count();
+        assert_eq!(left, if stopped == 0 { 0 } else { 2 });
+    }
+}
+
 #[test]
 fn members_with_different_mpi_libraries_are_refused() {
     for seed in seeds(60) {
