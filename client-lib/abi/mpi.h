@@ -509,6 +509,11 @@ typedef MPI_Win_errhandler_function MPI_Win_errhandler_fn;
 #define MPI_LONG_LONG_INT MPI_LONG_LONG
 #define MPI_C_COMPLEX MPI_C_FLOAT_COMPLEX
 
+/* Fault tolerance (ULFM), which the standard does not have: error classes. Its functions are in the chapter ft. */
+#define MPIX_ERR_PROC_FAILED MPI_ERR_PROC_ABORTED
+#define MPIX_ERR_PROC_FAILED_PENDING 16101
+#define MPIX_ERR_REVOKED 16102
+
 /* Special addresses and function values. */
 #define MPI_BOTTOM ((void *) 0)
 #define MPI_IN_PLACE ((void *) 1)
@@ -1369,6 +1374,28 @@ MPI_Message PMPI_Message_fromint(int message);
 int PMPI_Message_toint(MPI_Message message);
 MPI_Request PMPI_Request_fromint(int request);
 int PMPI_Request_toint(MPI_Request request);
+
+/* ft */
+int MPIX_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int MPIX_Comm_agree(MPI_Comm comm, int *flag);
+int MPIX_Comm_failure_ack(MPI_Comm comm);
+int MPIX_Comm_failure_get_acked(MPI_Comm comm, MPI_Group *failedgroup);
+int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgroup);
+int MPIX_Comm_iagree(MPI_Comm comm, int *flag, MPI_Request *request);
+int MPIX_Comm_is_revoked(MPI_Comm comm, int *flag);
+int MPIX_Comm_ishrink(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request);
+int MPIX_Comm_revoke(MPI_Comm comm);
+int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
+int PMPIX_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
+int PMPIX_Comm_agree(MPI_Comm comm, int *flag);
+int PMPIX_Comm_failure_ack(MPI_Comm comm);
+int PMPIX_Comm_failure_get_acked(MPI_Comm comm, MPI_Group *failedgroup);
+int PMPIX_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgroup);
+int PMPIX_Comm_iagree(MPI_Comm comm, int *flag, MPI_Request *request);
+int PMPIX_Comm_is_revoked(MPI_Comm comm, int *flag);
+int PMPIX_Comm_ishrink(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request);
+int PMPIX_Comm_revoke(MPI_Comm comm);
+int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm *newcomm);
 
 /* group */
 int MPI_Group_compare(MPI_Group group1, MPI_Group group2, int *result);

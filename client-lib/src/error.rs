@@ -26,7 +26,15 @@ impl MpiError {
     /// An error with this text.
     #[cold]
     pub fn new(class: i32, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { class, text: text.into(), on: None, is_secondhand: class == constants::MPI_ERR_PROC_ABORTED }
+        let secondhand =
+            [constants::MPI_ERR_PROC_ABORTED, constants::MPIX_ERR_PROC_FAILED_PENDING, constants::MPIX_ERR_REVOKED];
+        Self { class, text: text.into(), on: None, is_secondhand: secondhand.contains(&class) }
+    }
+
+    /// A use of a revoked communicator.
+    #[cold]
+    pub fn was_revoked() -> Self {
+        Self::revoked("the communicator is revoked: only MPIX_Comm_agree and MPIX_Comm_shrink still communicate on it")
     }
 
     /// Marks the error as the consequence of another process's failure.
@@ -100,6 +108,10 @@ classes! {
     unsupported MPI_ERR_UNSUPPORTED_OPERATION;
     /// A peer that has died or is unreachable.
     proc_aborted MPI_ERR_PROC_ABORTED;
+    /// A receive from any source that a process can no longer match, which has died.
+    proc_failed_pending MPIX_ERR_PROC_FAILED_PENDING;
+    /// A revoked communicator.
+    revoked MPIX_ERR_REVOKED;
     /// A value out of range for the caller's type.
     value_too_large MPI_ERR_VALUE_TOO_LARGE;
 }

@@ -52,6 +52,7 @@ pub(crate) fn files() -> io::Result<Vec<File>> {
     let sources = sources.into_iter().find(|folder| folder.exists()).unwrap_or_default();
     let files = [
         ("include/mpi.h", 0o644, "abi/mpi.h"),
+        ("include/mpi-ext.h", 0o644, "include/mpi-ext.h"),
         ("include/pmi.h", 0o644, "include/pmi.h"),
         ("include/pmi2.h", 0o644, "include/pmi2.h"),
         ("include/rsd_attach.h", 0o644, "include/rsd_attach.h"),

@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 23] = [
     "p2p",
     "requests",
     "datatypes",
@@ -30,6 +30,7 @@ const PROGRAMS: [&str; 22] = [
     "sessions",
     "ports",
     "psets",
+    "ft",
     "profiling",
     "tools",
 ];

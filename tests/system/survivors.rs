@@ -114,3 +114,61 @@ fn open_mpi_shrinks_its_world_after_ranks_have_died() {
         assert_eq!(sorted(&printed).join("\n") + "\n", right, "{nodes} nodes");
     }
 }
+
+/// Runs `recovery.c` on so many ranks, of which `left` survive.
+fn recovers(dvm: &Dvm, ranks: usize, mode: &[&str], left: usize) {
+    let (n, program) = (ranks.to_string(), Mpi::Ours.program("mpi/recovery.c"));
+    let mut line = vec!["run", "-n", &n, "--map-by", "node", "--on-rank-loss", "continue", &program];
+    line.extend(mode);
+    assert_eq!(dvm.rsctl(line).ok(), format!("{} ok: {left} of {ranks} are left\n", mode[0]), "{mode:?}");
+}
+
+fn with_nodes(nodes: usize, ranks: usize) -> Dvm {
+    Dvm::start_with(Options { nodes, slots: ranks.div_ceil(nodes) as u32, args: Vec::new() })
+}
+
+#[test]
+fn survivors_revoke_shrink_agree_and_go_on() {
+    for nodes in [1, 2, 3] {
+        let dvm = with_nodes(nodes, 8);
+        for deaths in 1..=4 {
+            recovers(&dvm, 8, &["steps", &deaths.to_string()], 8 - deaths);
+        }
+        recovers(&dvm, 2, &["steps", "1"], 1);
+    }
+}
+
+#[test]
+fn an_agreement_has_one_result_although_ranks_die_in_it() {
+    for nodes in [1, 2] {
+        let dvm = with_nodes(nodes, 6);
+        for deaths in [1, 3, 5] {
+            recovers(&dvm, 6, &["agreements", &deaths.to_string()], 6 - deaths);
+        }
+    }
+}
+
+#[test]
+fn a_receive_from_any_source_is_pending_until_a_failure_is_acknowledged() {
+    for nodes in [1, 2] {
+        let dvm = with_nodes(nodes, 5);
+        for ranks in [4, 5] {
+            recovers(&dvm, ranks, &["any"], ranks - 2);
+        }
+    }
+}
+
+#[test]
+fn no_collective_hangs_when_a_member_dies() {
+    for nodes in [1, 2] {
+        let dvm = with_nodes(nodes, 5);
+        for kind in 0..20 {
+            recovers(
+                &dvm,
+                if kind % 2 == 0 { 5 } else { 4 },
+                &["hangs", &kind.to_string()],
+                if kind % 2 == 0 { 4 } else { 3 },
+            );
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! - `sh in a rank`: the block is run as a rank of a job of one.
 //! - `console REASON` is an example that cannot be run here, with the reason: a second machine, a download. Another test may run
 //!   it.
-//! - `text`, `json`, `toml`, `cmake` and `python` are output and files.
+//! - `text`, `json`, `toml`, `cmake`, `python` and `c` are output and files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn every_block_is_marked_by_the_convention() {
             let known = match info.split_once(' ').unwrap_or((&info, "")) {
                 ("sh", rest) => matches!(rest, "" | "alone" | "in a rank"),
                 ("console", reason) => !reason.is_empty(),
-                ("text" | "json" | "toml" | "cmake" | "python", rest) => rest.is_empty(),
+                ("text" | "json" | "toml" | "cmake" | "python" | "c", rest) => rest.is_empty(),
                 _ => false,
             };
             assert!(known, "{topic}: a block that begins with ```{info}\n{code}");

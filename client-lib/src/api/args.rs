@@ -68,7 +68,7 @@ fn negative(count: i64) -> MpiError {
 pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> {
     match usize::try_from(rank).ok().and_then(|rank| comm.peers.get(rank)) {
         Some(peer) => Ok(Some(*peer)),
-        None if rank == MPI_PROC_NULL => Ok(None),
+        None if rank == MPI_PROC_NULL => comm.must_be_usable().map(|()| None),
         None => Err(no_such_rank(comm, rank)),
     }
 }
@@ -79,7 +79,7 @@ pub fn source(comm: &Communicator, rank: c_int) -> MpiResult<Option<Source>> {
     match u32::try_from(rank) {
         Ok(rank) if (rank as usize) < comm.peers.len() => Ok(Some(Source::Rank(rank))),
         _ if rank == MPI_ANY_SOURCE => Ok(Some(Source::Any)),
-        _ if rank == MPI_PROC_NULL => Ok(None),
+        _ if rank == MPI_PROC_NULL => comm.must_be_usable().map(|()| None),
         _ => Err(no_such_rank(comm, rank)),
     }
 }
@@ -94,11 +94,13 @@ pub fn rank(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
 #[inline]
 pub fn root(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
     let root = u32::try_from(rank).ok().filter(|rank| (*rank as usize) < comm.peers.len());
+    comm.must_be_usable()?;
     root.ok_or_else(|| MpiError::root(format!("the root {}", no_rank(comm, rank))))
 }
 
 /// The root of a collective of an intercommunicator.
 pub fn root_of_sides(comm: &Communicator, rank: c_int) -> MpiResult<Root> {
+    comm.must_be_usable()?;
     match u32::try_from(rank) {
         Ok(rank) if (rank as usize) < comm.peers.len() => Ok(Root::Remote(rank)),
         _ if rank == MPI_ROOT => Ok(Root::This),
@@ -109,12 +111,12 @@ pub fn root_of_sides(comm: &Communicator, rank: c_int) -> MpiResult<Root> {
 
 #[cold]
 fn no_such_rank(comm: &Communicator, rank: c_int) -> MpiError {
-    MpiError::rank(no_rank(comm, rank))
+    comm.must_be_usable().err().unwrap_or_else(|| MpiError::rank(no_rank(comm, rank)))
 }
 
 fn no_rank(comm: &Communicator, rank: c_int) -> String {
     let whose = if comm.remote().is_some() { "other group of the intercommunicator" } else { "communicator" };
-    format!("{rank} is not a rank of the {whose} (0 to {})", comm.peers.len() - 1)
+    format!("{rank} is not a rank of the {whose} (0 to {})", comm.parties.named().len() - 1)
 }
 
 /// The tag of a message to send.

@@ -199,6 +199,7 @@ fn copies(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult<(Info, 
 fn duplicate(state: &mut State, comm: CommHandle, fails: bool) -> MpiResult<Creation> {
     sweep(state);
     let parent = state.comms.get_mut(comm)?;
+    parent.must_be_usable()?;
     let (circle, parties) = (parent.circle_of_all(), parent.parties.clone());
     Ok(Creation::of_all(circle, parties, &mut state.comms.contexts, fails))
 }
@@ -303,6 +304,7 @@ pub(super) fn sort(
     let state = &mut **guard;
     sweep(state);
     let parent = state.comms.get_mut(comm)?;
+    parent.must_be_usable()?;
     let circle = parent.circle_of_all();
     let me = circle.members[circle.place as usize];
     let creation = Creation::by_colour(circle, colour, key, me, sorts, &mut state.comms.contexts);
@@ -330,6 +332,7 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
 /// A communicator of some members of an intracommunicator, all of whose members call this; null in those that are not in the group.
 pub(super) fn of_members(guard: &mut Guard<'_>, comm: CommHandle, group: Arc<Group>) -> MpiResult<CommHandle> {
     let parent = guard.comms.get_mut(comm)?;
+    parent.must_be_usable()?;
     let ranks = ranks_in_parent(&group, parent.group())?;
     // A process outside the group still counts the call.
     let tag = parent.circle_of_all().tag;
@@ -354,6 +357,7 @@ pub unsafe fn comm_create_group(
     let group = guard.groups.get(group)?;
     let parent = guard.comms.get(comm)?;
     parent.must_be_intra()?;
+    parent.must_be_usable()?;
     let ranks = ranks_in_parent(&group, parent.group())?;
     let made = match group.rank {
         None => CommHandle::NULL,

@@ -12,10 +12,12 @@ use super::args::{put, put_status};
 use crate::abi::constants::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
-use crate::object::requests::{Active, Request, Start};
+use crate::object::requests::{Active, Finished, Request, Start};
 use crate::runtime::{Runtime, State};
 
-use ending::{End, end, finish, finish_any, give_up_all, is_over_already, known, last_end};
+use ending::{
+    End, end, finish, finish_any, give_up_all, interrupted, interrupted_any, is_over_already, known, last_end,
+};
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
 pub use generalized::{grequest_complete, grequest_start};
 pub(super) use results::nth;
@@ -54,11 +56,12 @@ pub unsafe fn test(rt: &Runtime, request: *mut RequestHandle, flag: *mut c_int, 
     } else {
         let mut guard = rt.lock();
         known(&guard, handle)?;
-        poll(&mut guard, |state| end(state, handle))
+        let found = poll(&mut guard, |state| end(state, handle));
+        found.or_else(|| interrupted(&guard, handle).map(|finished| End::Other(Box::new(finished))))
     };
     // SAFETY: the caller's promise.
     unsafe {
-        put(flag, c_int::from(end.is_some()))?;
+        put(flag, c_int::from(end.as_ref().is_some_and(|end| !end.is_pending())))?;
         end.map_or(Ok(()), |end| store_end(end, request, status))
     }
 }
@@ -121,6 +124,9 @@ pub unsafe fn testall(
     let all = poll(&mut guard, |state| requests.iter().all(|handle| is_over(state, *handle)).then_some(())).is_some();
     // SAFETY: the caller's promise.
     unsafe { put(flag, c_int::from(all))? };
+    if !all && let Some((_, Finished { error: Some(error), .. })) = interrupted_any(&guard, requests) {
+        return Err(error);
+    }
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate().filter(|_| all) {
         let Some(finished) = finish(&mut guard, *request) else { continue };
@@ -148,7 +154,7 @@ pub unsafe fn waitany(
     let found = any_active(&guard, requests)?.then(|| {
         let last = |state: &mut State| {
             give_up_all(state, requests);
-            finish_any(state, requests)
+            finish_any(state, requests).or_else(|| interrupted_any(state, requests))
         };
         guard.wait_or(|state| finish_any(state, requests), last)
     });
@@ -175,10 +181,12 @@ pub unsafe fn testany(
     let mut guard = rt.lock();
     let active = any_active(&guard, requests)?;
     let found = if active { poll(&mut guard, |state| finish_any(state, requests)) } else { None };
+    let found = found.or_else(|| interrupted_any(&guard, requests));
     drop(guard);
+    let is_over = found.as_ref().is_some_and(|(_, finished)| !finished.is_pending());
     // SAFETY: the caller's promise.
     unsafe {
-        put(flag, c_int::from(!active || found.is_some()))?;
+        put(flag, c_int::from(!active || is_over))?;
         store_any(found, requests, index, status)
     }
 }
@@ -238,7 +246,7 @@ unsafe fn some(
     if waits {
         let last = |state: &mut State| {
             give_up_all(state, requests);
-            is_some_over(state)
+            is_some_over(state).or_else(|| interrupted_any(state, requests).map(drop))
         };
         guard.wait_or(is_some_over, last);
     } else {
@@ -251,7 +259,8 @@ unsafe fn some(
         if !is_active(&guard, *request) {
             continue;
         }
-        let Some(finished) = finish(&mut guard, *request) else { continue };
+        let finished = finish(&mut guard, *request).or_else(|| interrupted(&guard, *request));
+        let Some(finished) = finished else { continue };
         // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(found), index as c_int)?;
@@ -333,6 +342,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                     partitions.free(engine, id);
                 }
                 Some(Request::Creation { id, .. }) => guard.comms.creations.forget(id),
+                Some(Request::Recovery { id, .. }) => guard.recovery.forget(id),
                 Some(Request::General(it)) => general = Some(it),
                 Some(Request::Over { .. } | Request::Flush { .. }) | None => {}
             },
@@ -361,7 +371,7 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
             Some(Active::Over(_) | Active::Collective(_)) => None,
             None => return Err(MpiError::request("the request is not active")),
         },
-        Some(Request::Collective { .. } | Request::Creation { .. }) => {
+        Some(Request::Collective { .. } | Request::Creation { .. } | Request::Recovery { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
         }
         Some(Request::Partitioned { .. }) => {

@@ -71,6 +71,7 @@ unsafe fn connect_or_accept<'a>(
     let mut guard = rt.lock();
     let communicator = guard.comms.get(comm)?;
     communicator.must_be_intra()?;
+    communicator.must_be_usable()?;
     let root = args::root(communicator, root)?;
     let (name, limit) = match root == communicator.rank {
         // SAFETY: the caller's promise. A null pointer is an invalid port name, which the other members are told.

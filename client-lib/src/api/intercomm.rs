@@ -61,6 +61,7 @@ pub unsafe fn intercomm_create(
     let mut guard = rt.lock();
     let local = guard.comms.get(local_comm)?;
     local.must_be_intra()?;
+    local.must_be_usable()?;
     let leader = args::rank(local, local_leader)?;
     let crossing = if leader == local.rank { Some(crossing(&guard, peer_comm, remote_leader, tag)) } else { None };
     let (crossing, fault) = match crossing.transpose() {

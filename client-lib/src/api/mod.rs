@@ -16,6 +16,7 @@ pub mod env;
 pub mod errcodes;
 pub mod errhandler;
 pub mod fortran;
+pub mod ft;
 pub mod group;
 pub mod info;
 pub mod intercomm;

@@ -76,6 +76,7 @@ fn blocking(guard: &mut Guard<'_>, started: Started) -> Outcome {
             |state| state.engine.take(id),
             |state| {
                 state.engine.give_up(id);
+                state.engine.interrupt(id);
                 state.engine.take(id)
             },
         ),
@@ -322,6 +323,12 @@ pub unsafe fn startall(rt: &Runtime, count: c_int, requests: *mut RequestHandle)
 }
 
 fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
+    if state.comms.has_revoked()
+        && let Some(comm) = state.requests.get(handle).and_then(Request::comm)
+        && let Ok(communicator) = state.comms.get(comm)
+    {
+        communicator.must_be_usable().map_err(|error| error.on(comm))?;
+    }
     let State { partitions, engine, requests, .. } = &mut *state;
     if let Some(Request::Partitioned { id, comm }) = requests.get(handle) {
         return partitions.start(engine, *id).map_err(|error| error.on(*comm));

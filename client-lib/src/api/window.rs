@@ -127,6 +127,7 @@ fn create(
     sweep(state);
     let parent = state.comms.get_mut(comm)?;
     parent.must_be_intra()?;
+    parent.must_be_usable()?;
     let (circle, parties, session) = (parent.circle_of_all(), parent.parties.clone(), parent.session);
     let group = Arc::clone(parent.group());
     let rank = parent.rank;

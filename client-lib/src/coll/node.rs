@@ -64,6 +64,9 @@ pub(super) const DEPTH: u64 = 2;
 /// Data of up to this many bytes fit in the mark.
 pub(super) const SMALL: usize = 48;
 
+/// Stands for a dead member's rank if the communicator is revoked.
+const REVOKED: u32 = u32::MAX - 1;
+
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Head {
@@ -313,13 +316,18 @@ impl Node {
         }
     }
 
+    /// Records that the communicator is revoked: this memory can no longer be used.
+    pub fn revoke(&self) {
+        self.declare_broken(REVOKED);
+    }
+
     /// Records that a member has died: this memory can no longer be used.
     pub fn declare_broken(&self, rank: u32) {
         self.area.head().broken.0.store(rank.wrapping_add(1), Ordering::Release);
         (self.ring)();
     }
 
-    /// The rank of the member that has died.
+    /// The rank of the member that has died; [`REVOKED`] if the communicator is revoked.
     #[inline]
     pub fn broken(&self) -> Option<u32> {
         self.area.head().broken.0.load(Ordering::Relaxed).checked_sub(1)

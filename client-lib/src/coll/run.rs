@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::operands::{self, Operands, Workspace};
 use super::schedule::{Action, Schedule, Slice};
-use crate::abi::constants::{MPI_ERR_PROC_ABORTED, MPI_ERR_TRUNCATE};
+use crate::abi::constants::{MPI_ERR_PROC_ABORTED, MPI_ERR_TRUNCATE, MPIX_ERR_REVOKED};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::Reduction;
@@ -32,6 +32,11 @@ pub trait Courier {
 
     /// Receives a message without bytes if one has arrived; returns whether it did.
     fn take_word(&mut self, from: u32, tag: i32) -> bool;
+
+    /// Whether the communicator is revoked; then words of death may have been dropped.
+    fn is_revoked(&self) -> bool {
+        false
+    }
 
     /// Returns the length of the message if it is complete. Its id is invalid afterwards.
     fn take(&mut self, id: Self::Id) -> Option<MpiResult<u64>>;
@@ -180,6 +185,8 @@ impl<I: Copy> Run<I> {
     fn send<C: Courier<Id = I>>(&mut self, courier: &mut C, to: u32, from: Slice) {
         let buffer = match &self.failed {
             None => self.buffer(from),
+            // The others are told of the revocation, and do not wait.
+            Some(error) if error.class == MPIX_ERR_REVOKED => return,
             Some(error) => {
                 if error.class == MPI_ERR_PROC_ABORTED {
                     self.post(courier, to, word_of_death(self.tag), Buffer::EMPTY);
@@ -223,7 +230,10 @@ impl<I: Copy> Run<I> {
     }
 
     fn note<C: Courier<Id = I>>(&mut self, courier: &mut C, result: MpiResult<u64>, expected: Option<(u32, u64)>) {
-        let mut gave_up = |from| gave_up(from, courier.take_word(from, word_of_death(self.tag)));
+        let mut gave_up = |from| match courier.is_revoked() {
+            true => MpiError::was_revoked(),
+            false => gave_up(from, courier.take_word(from, word_of_death(self.tag))),
+        };
         let error = match (result, expected) {
             (Ok(0), Some((from, 1..))) => gave_up(from),
             (Ok(bytes), Some((from, expected))) if bytes < expected && self.reduction.is_some() => {

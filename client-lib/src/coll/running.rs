@@ -57,6 +57,10 @@ impl<T: Transport> Courier for Messages<'_, T> {
         is_there && matches!(self.engine.recv(context, from, tag, Buffer::EMPTY), Started::Over(_))
     }
 
+    fn is_revoked(&self) -> bool {
+        self.engine.is_revoked(self.members.context)
+    }
+
     #[inline]
     fn take(&mut self, id: RequestId) -> Option<MpiResult<u64>> {
         self.engine.take(id).map(bytes)

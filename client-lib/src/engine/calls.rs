@@ -1,6 +1,7 @@
 //! The requests to the engine and their results.
 
 use super::slab::Id;
+use super::transport::Peer;
 use crate::error::MpiError;
 
 /// A send or receive that was still in progress after it was started; valid until [`Engine::take`](super::Engine::take)
@@ -117,4 +118,17 @@ pub struct Probed {
     pub tag: i32,
     /// Packed bytes.
     pub bytes: u64,
+}
+
+/// A note that has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Its sender.
+    pub from: Peer,
+    /// The communicator's first context; nobody has checked that the sender is a member.
+    pub context: u32,
+    /// A number that the library interprets.
+    pub number: u32,
+    /// The rest.
+    pub bytes: Vec<u8>,
 }

@@ -55,6 +55,14 @@ impl Contexts {
         self.dense.iter().flatten().chain(self.sparse.values())
     }
 
+    /// The open contexts with their numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Context)> {
+        let dense = self.dense.iter_mut().enumerate();
+        let dense = dense.filter_map(|(number, context)| Some((number as u32, context.as_mut()?)));
+        dense.chain(self.sparse.iter_mut().map(|(number, context)| (*number, context)))
+    }
+
+    #[cfg(test)]
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Context> {
         self.dense.iter_mut().flatten().chain(self.sparse.values_mut())
     }
@@ -84,6 +92,7 @@ impl Hasher for NumberHasher {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::Kind;
     use super::*;
 
     #[test]
@@ -92,8 +101,7 @@ mod tests {
         let numbers = [0, 5, NEAR - 1, NEAR, u32::MAX];
         for number in numbers {
             assert!(contexts.get(number).is_none());
-            contexts
-                .insert(number, Context { members: [].into(), seen: Default::default(), lost: None, strict: false });
+            contexts.insert(number, Context::new([].into(), Kind::User));
         }
         assert_eq!(contexts.values_mut().count(), numbers.len());
         for number in numbers {

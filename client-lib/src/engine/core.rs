@@ -3,14 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::calls::{Outcome, Source};
+use super::calls::{Note, Outcome, Source};
 use super::contexts::Contexts;
 use super::frame::{Envelope, Frame};
 use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
 use super::slab::{Id, Slab};
 use super::state::{
-    Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, RequestState, Streaming,
+    Announcement, Content, Context, Early, Errand, Incoming, Kind, Matched, Message, Request, RequestState, Streaming,
 };
 use super::traffic::Traffic;
 use super::transport::{Landing, Peer, PullRefused, Sink};
@@ -46,6 +46,12 @@ pub(super) struct Core {
     pub(super) traffic: Traffic,
     /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
+    /// Notes that have arrived.
+    pub(super) notes: Vec<Note>,
+    /// Whether a note has arrived, or a peer has departed, since the library last asked.
+    pub(super) has_news: bool,
+    /// Counts lost peers and revoked contexts.
+    pub(super) alarms: u64,
 }
 
 /// How many buffers of unexpected messages are kept for reuse, if they are not longer than [`SPARE_BYTES`].
@@ -60,6 +66,8 @@ pub(super) enum Match {
     Unexpected,
     /// It waits for its context to be opened.
     Early,
+    /// Its context is closed to it.
+    Refused,
 }
 
 impl Sink for Core {
@@ -76,7 +84,9 @@ impl Sink for Core {
             }
             Frame::Clear { send, receive, len } => self.on_clear(from, send, receive, len),
             Frame::Part { receive } => self.on_part(from, receive, payload),
-            Frame::Done { send } => self.on_done(from, send),
+            Frame::Done { send } => self.on_done(from, send, None),
+            Frame::Dropped { send, is_revoked } => self.on_done(from, send, Some(is_revoked)),
+            Frame::Note { context, number } => self.on_note(from, context, number, payload),
             Frame::Bye => self.on_bye(from),
         }
     }
@@ -97,6 +107,7 @@ impl Sink for Core {
                 }
             }
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => None,
+            Frame::Dropped { .. } | Frame::Note { .. } => None,
         }
     }
 
@@ -109,6 +120,7 @@ impl Sink for Core {
             Frame::EagerSync { send, .. } => self.on_landed_eager(from, Some(send)),
             Frame::Part { receive } => self.on_part_here(from, receive, len, None),
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => {}
+            Frame::Dropped { .. } | Frame::Note { .. } => {}
         }
     }
 
@@ -151,6 +163,9 @@ impl Core {
             single: false,
             probed: None,
             undelivered: Vec::new(),
+            notes: Vec::new(),
+            has_news: false,
+            alarms: 0,
         }
     }
 
@@ -179,6 +194,7 @@ impl Core {
                 };
                 self.keep_early(envelope.context, Early { from, frame, payload: payload.to_vec() });
             }
+            Ok(Match::Refused) => sync.into_iter().for_each(|send| self.refuse(from, envelope.context, send)),
             Err(NotAMember) => self.lose_intruder(from, envelope),
         }
     }
@@ -197,6 +213,7 @@ impl Core {
                 let frame = Frame::Ready { envelope, send, len, region };
                 self.keep_early(envelope.context, Early { from, frame, payload: Vec::new() });
             }
+            Ok(Match::Refused) => self.refuse(from, envelope.context, send),
             Err(NotAMember) => self.lose_intruder(from, envelope),
         }
     }
@@ -208,7 +225,9 @@ impl Core {
         if context.members.get(envelope.rank as usize) != Some(&from) {
             return Err(NotAMember);
         }
-        let Some(slot) = self.posted.take(&mut context.seen, envelope) else { return Ok(Match::Unexpected) };
+        let Some(slot) = self.posted.take(&mut context.seen, envelope) else {
+            return Ok(if context.refuses(envelope.tag) { Match::Refused } else { Match::Unexpected });
+        };
         match self.requests.at(slot) {
             Some((id, _)) => Ok(Match::Posted(id)),
             None => unreachable!("only receives in state posted are in the lists of posted ones"),
@@ -295,8 +314,8 @@ impl Core {
         self.peers.mark_busy(from);
     }
 
-    /// The receiver has received what it needs of a message.
-    fn on_done(&mut self, from: Peer, send: u32) {
+    /// The receiver has received what it needs of a message, or has dropped it: then, whether its context is revoked there.
+    fn on_done(&mut self, from: Peer, send: u32, dropped: Option<bool>) {
         let Some(id) = self.requests.find(send) else {
             return self.reject(from, "it acknowledged an unknown message");
         };
@@ -307,11 +326,16 @@ impl Core {
         if announced.to != from {
             return self.reject(from, "it acknowledged a message to another process");
         }
-        let (bytes, region) = (announced.buffer.len(), announced.region.take());
+        let (bytes, context, region) = (announced.buffer.len(), announced.context, announced.region.take());
         if let Some(region) = region {
             self.errands.push_back(Errand::Withdraw(from, region));
         }
-        self.finish(id, Outcome::sent(bytes));
+        let outcome = match dropped {
+            None => Outcome::sent(bytes),
+            Some(true) => Outcome::failed(MpiError::was_revoked()),
+            Some(false) => Outcome::failed(self.dropped(context)),
+        };
+        self.finish(id, outcome);
     }
 
     #[inline]
@@ -445,9 +469,11 @@ impl Core {
             Standing::Finalized => true,
             Standing::Present => {
                 relation.standing = Standing::Lost(reason.into());
+                self.peers.lost.push(peer);
                 false
             }
         };
+        let relation = self.peers.relation(peer);
         let has_stored = relation.backlog.iter().any(|queued| matches!(queued, Queued::Copied { .. }));
         if has_stored && !finalized {
             self.undelivered.push(peer);
@@ -471,6 +497,8 @@ impl Core {
     #[cold]
     fn on_bye(&mut self, from: Peer) {
         self.peers.relation(from).standing = Standing::Finalized;
+        self.peers.departures += 1;
+        self.has_news = true;
         self.note_parted(from);
         let unanswered = self.requests.iter().filter(|(_, it)| it.state.awaits_answer_of(from));
         let failed: Vec<Id> = unanswered.map(|(id, _)| id).collect();
@@ -487,27 +515,24 @@ impl Core {
         }
     }
 
-    /// Fails the receives that wait for a message of a lost peer, or of any source where the peer is a member; for a
-    /// peer that has finalized, only in the library's own contexts.
+    /// Takes in that a peer is lost or has finalized: fails the receives that wait for its messages, and closes the collective
+    /// contexts of which a lost peer is a member.
     fn lose_member(&mut self, peer: Peer) {
         let is_lost = self.peers.is_lost(peer);
-        let concerned = |context: &&mut Context| (is_lost || context.strict) && context.members.contains(&peer);
-        for context in self.contexts.values_mut().filter(concerned) {
-            context.lost.get_or_insert(peer);
+        if is_lost {
+            self.peers.departures += 1;
+            self.alarms += 1;
+            self.has_news = true;
         }
-        let mut failed = Vec::new();
-        for (id, request) in self.requests.iter() {
-            let RequestState::Posted { entry, .. } = request.state else { continue };
-            let (number, source) = self.posted.asks(entry);
-            let Some(context) = self.contexts.get_mut(number) else { continue };
-            if context.broken_for(source, &self.peers).is_some() {
-                self.posted.remove(&mut context.seen, entry);
-                failed.push(id);
+        let mut hurt = Vec::new();
+        for (number, context) in self.contexts.iter_mut() {
+            if (is_lost || context.kind != Kind::User) && context.members.contains(&peer) {
+                context.review(&self.peers);
+                hurt.push(number);
             }
         }
-        for id in failed {
-            self.fail(id, peer);
-        }
+        hurt.into_iter().for_each(|number| self.drop_refused(number));
+        self.fail_troubled();
     }
 
     pub(super) fn fail(&mut self, id: Id, peer: Peer) {
@@ -522,26 +547,14 @@ impl Core {
 }
 
 impl Context {
-    /// The lost peer that makes a receive fail.
-    #[inline]
-    pub(super) fn broken_for(&self, source: Source, peers: &Peers) -> Option<Peer> {
-        let lost = self.lost?;
-        match source {
-            Source::Any => Some(lost),
-            Source::Rank(rank) => {
-                let is_over = |peer: &Peer| peers.is_lost(*peer) || (self.strict && peers.has_finalized(*peer));
-                self.members.get(rank as usize).copied().filter(is_over)
-            }
-        }
-    }
-
     /// The named source, if it has finalized.
-    /// For any source: one of the members, if all have, and nobody in this process can send (`me`).
+    /// For any source: one of the members, if all have, or are lost, and nobody in this process can send (`me`).
     pub(super) fn finalized(&self, source: Source, peers: &Peers, me: Option<Peer>) -> Option<Peer> {
         match source {
             Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer)),
             Source::Any => {
-                let is_over = |peer: &Peer| Some(*peer) == me || peers.has_finalized(*peer);
+                let has_gone = |peer: &Peer| peers.has_finalized(*peer) || peers.is_lost(*peer);
+                let is_over = |peer: &Peer| Some(*peer) == me || has_gone(peer);
                 let other = self.members.iter().copied().find(|peer| Some(*peer) != me)?;
                 self.members.iter().all(is_over).then_some(other)
             }

@@ -85,7 +85,7 @@ impl<T: Transport> Engine<T> {
 
     /// Whether a peer is a member of an open communicator.
     pub fn is_member(&self, peer: Peer) -> bool {
-        self.core.contexts.values().any(|context| context.members.contains(&peer))
+        self.core.contexts.values().any(|context| !context.is_abandoned && context.members.contains(&peer))
     }
 
     /// Whether neither side has said farewell, and the peer is not lost.

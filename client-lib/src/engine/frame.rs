@@ -3,7 +3,8 @@
 //! A frame is a head of 16, 24 or 40 bytes, and for some kinds a payload, whose length the transport carries in its own way.
 //! A message that fits one frame is sent as [`Frame::Eager`]. A longer one is announced ([`Frame::Ready`]). Once the receiver
 //! has a buffer for it, it either reads it from the sender's memory and sends [`Frame::Done`], or requests it
-//! ([`Frame::Clear`]) and gets it as [`Frame::Part`]s in order. Frames between two processes arrive in the order sent.
+//! ([`Frame::Clear`]) and gets it as [`Frame::Part`]s in order. Frames between two processes arrive in the order sent. A receiver
+//! that has closed a context to a message drops it; if the sender waits, it is told ([`Frame::Dropped`]).
 
 /// The values by which a receive matches a message (MPI 5.0 §3.2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +72,20 @@ pub enum Frame {
         /// The sender's number of the request.
         send: u32,
     },
+    /// The receiver has dropped the message: its context is closed there, because it was revoked or a member has died; no payload.
+    Dropped {
+        /// The sender's number of the request.
+        send: u32,
+        /// Whether it was revoked.
+        is_revoked: bool,
+    },
+    /// A note about a communicator, which no receive matches; payload: its bytes.
+    Note {
+        /// The communicator's first context.
+        context: u32,
+        /// A number that the library interprets.
+        number: u32,
+    },
     /// The farewell: no more frames will come from this process, which is about to finalize; no payload.
     Bye,
 }
@@ -130,6 +145,14 @@ impl Frame {
                 put_numbers(into, 8, 0, 0);
                 16
             }
+            Self::Dropped { send, is_revoked } => {
+                put_numbers(into, 9, send, u32::from(is_revoked));
+                16
+            }
+            Self::Note { context, number } => {
+                put_numbers(into, 10, context, number);
+                16
+            }
         }
     }
 
@@ -158,6 +181,8 @@ impl Frame {
             6 => (Self::Part { receive }, 16),
             7 => (Self::Done { send }, 16),
             8 => (Self::Bye, 16),
+            9 => (Self::Dropped { send, is_revoked: receive != 0 }, 16),
+            10 => (Self::Note { context: send, number: receive }, 16),
             _ => return Err(bad()),
         })
     }
@@ -216,6 +241,8 @@ mod tests {
             (Frame::Part { receive: 4 }, 16),
             (Frame::Done { send: 3 }, 16),
             (Frame::Bye, 16),
+            (Frame::Dropped { send: 3, is_revoked: true }, 16),
+            (Frame::Note { context: 7, number: u32::MAX }, 16),
         ];
         for (frame, len) in frames {
             let mut head = [0xaa; HEAD_MAX];
@@ -225,6 +252,6 @@ mod tests {
             assert!(Frame::decode(&head[..len - 1]).is_err());
         }
         assert_eq!(Frame::decode(&[0; 40]), Err(BadFrame { kind: 0, len: 40 }));
-        assert_eq!(Frame::decode(&[9; 40]), Err(BadFrame { kind: 9, len: 40 }));
+        assert_eq!(Frame::decode(&[11; 40]), Err(BadFrame { kind: 11, len: 40 }));
     }
 }

@@ -163,6 +163,15 @@ impl Posted {
         let key = self.lists.key(entry);
         (key.context, key.source())
     }
+
+    /// The tag of a receive.
+    pub(super) fn tag(&self, entry: u32) -> TagMatch {
+        let key = self.lists.key(entry);
+        match key.class {
+            Class::Exact | Class::AnySource => TagMatch::Value(key.tag),
+            Class::AnyTag | Class::Anything => TagMatch::Any,
+        }
+    }
 }
 
 /// Messages that no receive has matched yet.
@@ -193,8 +202,13 @@ const LISTED: [Class; 3] = [Class::Exact, Class::AnySource, Class::AnyTag];
 impl Unexpected {
     /// Whether the message is pending; this looks at all of its context.
     pub(super) fn contains(&self, seen: &Seen, message: u32) -> bool {
+        self.all(seen).any(|at| at == message)
+    }
+
+    /// All pending messages of a context.
+    pub(super) fn all(&self, seen: &Seen) -> impl Iterator<Item = u32> {
         let next = |at: &u32| Some(self.links[*at as usize].next).filter(|next| *next != NONE);
-        std::iter::successors(seen.first_unexpected(), next).any(|at| at == message)
+        std::iter::successors(seen.first_unexpected(), next)
     }
 
     /// Whether no message is pending.

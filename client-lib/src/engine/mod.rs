@@ -2,7 +2,8 @@
 //!
 //! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it
 //! and a [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `core` handles
-//! what arrives, `outbox` sends what there is room for, `probes` finds messages without receiving them, `farewell` lets go of peers, `contexts` maps ranks to peers, and `state` is the record of each
+//! what arrives, `outbox` sends what there is room for, `probes` finds messages without receiving them, `farewell` lets go of
+//! peers, `notes` keeps communicators usable that have lost members, `contexts` maps ranks to peers, and `state` is the record of each
 //! request and message.
 
 mod calls;
@@ -12,6 +13,7 @@ mod transport;
 mod operations;
 
 mod farewell;
+mod notes;
 mod probes;
 
 mod core;
@@ -27,7 +29,7 @@ mod traffic;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TAG_MAX, TagMatch};
+pub use calls::{MessageId, Mode, Note, Outcome, Probed, RequestId, Source, Started, TAG_MAX, TagMatch};
 pub use farewell::Farewell;
 pub use frame::{Envelope, Frame, Region};
 pub use operations::Engine;

@@ -7,7 +7,7 @@ use super::core::{Core, Match, NotAMember, fill, not_open};
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
 use super::slab::Id;
-use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, RequestState, Waiting};
+use super::state::{Announced, Content, Context, Errand, Kind, Matched, Message, Request, RequestState, Waiting};
 use super::traffic::Traffic;
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
@@ -48,20 +48,25 @@ impl<T: Transport> Engine<T> {
     /// Opens a context for receiving: `members[r]` is the process that sends as rank r. Frames for it that arrived
     /// earlier are handled now.
     pub fn open(&mut self, context: u32, members: Arc<[Peer]>) {
-        self.open_as(context, members, false);
+        self.open_as(context, members, Kind::User);
     }
 
     /// As [`Engine::open`], for the library's own messages. Their receives all name their source and are never
     /// cancelled: they fail when that has finalized.
     pub fn open_own(&mut self, context: u32, members: Arc<[Peer]>) {
-        self.open_as(context, members, true);
+        self.open_as(context, members, Kind::Own);
     }
 
-    fn open_as(&mut self, context: u32, members: Arc<[Peer]>, strict: bool) {
-        let peers = &self.core.peers;
-        let is_over = |peer: &Peer| peers.is_lost(*peer) || (strict && peers.has_finalized(*peer));
-        let lost = members.iter().copied().find(is_over);
-        self.core.contexts.insert(context, Context { members, seen: Default::default(), lost, strict });
+    /// As [`Engine::open_own`], for a communicator's collectives, whose tags are not negative: all their receives fail once a member
+    /// is lost, and their messages are dropped. Messages with other tags are not affected.
+    pub fn open_collective(&mut self, context: u32, members: Arc<[Peer]>) {
+        self.open_as(context, members, Kind::Collective);
+    }
+
+    fn open_as(&mut self, context: u32, members: Arc<[Peer]>, kind: Kind) {
+        let mut open = Context::new(members, kind);
+        open.review(&self.core.peers);
+        self.core.contexts.insert(context, open);
         for early in self.core.early.remove(&context).unwrap_or_default() {
             self.core.on_frame(early.from, early.frame, &early.payload);
         }
@@ -144,8 +149,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Receives a message of a communicator into the buffer: one that has arrived, or a later one. After a peer is
-    /// lost, only messages that have arrived are received from it; the same holds for receives from any source if a
-    /// member is lost.
+    /// lost, only messages that have arrived are received from it. For receives from any source, see [`Engine::interruption`].
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
         let core = &mut self.core;
@@ -162,10 +166,8 @@ impl<T: Transport> Engine<T> {
                 };
             }
         }
-        if open.lost.is_some()
-            && let Some(peer) = open.broken_for(source, &core.peers)
-        {
-            return Started::Over(Outcome::failed(core.peers.failure(peer)));
+        if let Some(trouble) = open.trouble(source, tag, &core.peers) {
+            return Started::Over(Outcome::failed(core.explain(trouble)));
         }
         let Some(id) = core.requests.vacant() else { return too_many() };
         let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
@@ -434,9 +436,9 @@ impl Core {
     }
 
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
-        let len = buffer.len() as u64;
+        let (len, context) = (buffer.len() as u64, envelope.context);
         self.start(
-            |_| RequestState::Announced(Box::new(Announced { to, buffer, region })),
+            |_| RequestState::Announced(Box::new(Announced { to, context, buffer, region })),
             |core, id| core.say(to, Frame::Ready { envelope, send: id.number(), len, region }),
         )
     }
@@ -494,6 +496,7 @@ impl Core {
                 },
             ),
             Ok(Match::Early) => Started::Over(Outcome::failed(not_open(envelope.context))),
+            Ok(Match::Refused) => Started::Over(Outcome::failed(self.dropped(envelope.context))),
             Err(NotAMember) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
         }
     }

@@ -116,6 +116,7 @@ impl Core {
             Some(Queued::Copied { envelope, bytes }) => {
                 transport.try_send(peer, &Frame::Eager { envelope: *envelope }, Payload::bytes(bytes))?;
             }
+            Some(Queued::Note { frame, bytes }) => transport.try_send(peer, frame, Payload::bytes(bytes))?,
             Some(Queued::Lent(id)) => {
                 if let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get(*id) {
                     transport.try_send(peer, &it.frame, Payload::new(&it.buffer, 0, it.buffer.len()))?;
@@ -124,7 +125,7 @@ impl Core {
         }
         relation.part_next = true;
         match relation.backlog.pop_front() {
-            None | Some(Queued::Head(_)) => {}
+            None | Some(Queued::Head(_) | Queued::Note { .. }) => {}
             Some(Queued::Copied { bytes, .. }) => {
                 relation.copied -= copied_cost(bytes.len());
                 self.recycle(bytes);
@@ -138,8 +139,8 @@ impl Core {
         let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get_mut(id) else { return };
         let buffer = take_buffer(&mut it.buffer);
         match it.frame {
-            Frame::EagerSync { .. } => {
-                let announced = Announced { to: it.to, buffer, region: None };
+            Frame::EagerSync { envelope, .. } => {
+                let announced = Announced { to: it.to, context: envelope.context, buffer, region: None };
                 self.set(id, RequestState::Announced(Box::new(announced)));
             }
             Frame::Eager { .. }
@@ -147,6 +148,8 @@ impl Core {
             | Frame::Clear { .. }
             | Frame::Part { .. }
             | Frame::Done { .. }
+            | Frame::Dropped { .. }
+            | Frame::Note { .. }
             | Frame::Bye => {
                 self.finish(id, Outcome::sent(buffer.len()));
             }

@@ -15,6 +15,10 @@ pub(super) struct Peers {
     relations: Vec<Option<Box<Relation>>>,
     /// Peers with something to send.
     pub(super) busy: Vec<Peer>,
+    /// The lost peers, in the order in which this process has learned of their losses.
+    pub(super) lost: Vec<Peer>,
+    /// How many peers were lost or have finalized.
+    pub(super) departures: u64,
 }
 
 /// One peer.
@@ -57,6 +61,8 @@ pub(super) enum Queued {
     Copied { envelope: Envelope, bytes: Vec<u8> },
     /// An eager message in the user's memory, of a request in state `Queued`.
     Lent(Id),
+    /// A frame with a payload that is no message.
+    Note { frame: Frame, bytes: Vec<u8> },
 }
 
 /// The cost of a copied message: its bytes, and the overhead of keeping it.
@@ -103,6 +109,7 @@ impl Peers {
     /// Drops the state of this peer, which has nothing to send.
     pub(super) fn forget(&mut self, peer: Peer) {
         self.busy.retain(|busy| *busy != peer);
+        self.lost.retain(|lost| *lost != peer);
         if let Some(relation) = self.relations.get_mut(peer.0 as usize) {
             *relation = None;
         }

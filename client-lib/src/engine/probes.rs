@@ -5,6 +5,7 @@ use super::core::{Core, not_open};
 use super::frame::Envelope;
 use super::operations::Engine;
 use super::slab::Id;
+use super::state::Trouble;
 use super::transport::Transport;
 use crate::error::{MpiError, MpiResult};
 
@@ -29,7 +30,7 @@ impl<T: Transport> Engine<T> {
     /// does not count as waiting for one.
     pub fn next_message(&mut self, context: u32, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let Some(id) = self.core.find_message(context, Source::Any, tag)? else {
-            return self.core.may_come(context, Source::Any).map(|()| None);
+            return self.core.may_come(context, Source::Any, tag).map(|()| None);
         };
         let Some(message) = self.core.messages.get(id) else { return Ok(None) };
         let Envelope { rank, tag, .. } = message.envelope;
@@ -49,7 +50,7 @@ impl<T: Transport> Engine<T> {
     fn find_probed(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let Some(id) = self.core.find_message(context, source, tag)? else {
             self.core.probed = Some((context, source));
-            return self.core.may_come(context, source).map(|()| None);
+            return self.core.may_come(context, source, tag).map(|()| None);
         };
         Ok(self.core.messages.get(id).map(|message| {
             let Envelope { rank, tag, .. } = message.envelope;
@@ -74,11 +75,14 @@ impl Core {
 
     /// Whether a message of this source may still arrive; otherwise the error.
     #[inline]
-    fn may_come(&self, context: u32, source: Source) -> MpiResult {
+    fn may_come(&self, context: u32, source: Source, tag: TagMatch) -> MpiResult {
         let Some(open) = self.contexts.get(context) else { return Err(not_open(context)) };
-        match open.broken_for(source, &self.peers) {
-            Some(peer) => Err(self.peers.failure(peer)),
-            None => Ok(()),
+        if !open.is_hurt {
+            return Ok(());
         }
+        let trouble = open.trouble(source, tag, &self.peers);
+        // A receive from any source may wait until a loss is acknowledged; a probe fails.
+        let trouble = trouble.or_else(|| open.lost.filter(|_| source == Source::Any).map(Trouble::Gone));
+        trouble.map_or(Ok(()), |trouble| Err(self.explain(trouble)))
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::calls::Outcome;
+use super::calls::{Outcome, Source, TagMatch};
 use super::frame::{Envelope, Frame, Region};
 use super::matching::Seen;
+use super::peers::Peers;
 use super::slab::Id;
 use super::transport::Peer;
 use crate::memory::Buffer;
@@ -82,6 +83,8 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Announced {
     pub(super) to: Peer,
+    /// The context of the message.
+    pub(super) context: u32,
     pub(super) buffer: Buffer,
     pub(super) region: Option<Region>,
 }
@@ -187,11 +190,102 @@ pub(super) struct Context {
     /// The peers behind the ranks that messages come from.
     pub(super) members: Arc<[Peer]>,
     pub(super) seen: Seen,
-    /// A member from which nothing more will arrive, as far as it affects receives: those from any source fail.
+    pub(super) kind: Kind,
+    /// Whether anything below is set: the only field that messages look at.
+    pub(super) is_hurt: bool,
+    /// No message is sent or received any more (`MPIX_Comm_revoke`).
+    pub(super) is_revoked: bool,
+    /// The communicator is freed, and the context only open so that its late messages are refused.
+    pub(super) is_abandoned: bool,
+    /// A member from which nothing more will arrive, as far as it affects receives from any source.
     pub(super) lost: Option<Peer>,
-    /// Whether receives from a member that has finalized fail by themselves. The user's receives do not: they may be
-    /// cancelled, and only a blocking wait for one can never end.
-    pub(super) strict: bool,
+    /// The first member that was lost.
+    pub(super) dead: Option<Peer>,
+    /// The lost members that the user has acknowledged: they do not affect receives from any source.
+    pub(super) acknowledged: Vec<Peer>,
+}
+
+/// Whose messages a context has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The user's. A receive from a member that has finalized does not fail by itself: it may be cancelled, and only a blocking wait
+    /// for it can never end. A receive from any source stays posted when a member is lost: others may still send.
+    User,
+    /// The library's. Receives name their source and are never cancelled: they fail when that has finalized.
+    Own,
+    /// As `Own`, those of a communicator's collectives. When a member is lost, it is closed to their messages, whose tags are not
+    /// negative: of an operation that one member gives up at its start, another one would wait for messages forever.
+    Collective,
+}
+
+/// Why a receive fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The communicator is revoked.
+    Revoked,
+    /// This peer is lost, or has finalized.
+    Gone(Peer),
+}
+
+impl Context {
+    pub(super) fn new(members: Arc<[Peer]>, kind: Kind) -> Self {
+        Self {
+            members,
+            seen: Seen::default(),
+            kind,
+            is_hurt: false,
+            is_revoked: false,
+            is_abandoned: false,
+            lost: None,
+            dead: None,
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// Takes in that members are lost or have finalized.
+    #[cold]
+    pub(super) fn review(&mut self, peers: &Peers) {
+        let is_over = |peer: &&Peer| {
+            (peers.is_lost(**peer) && !self.acknowledged.contains(peer))
+                || (self.kind != Kind::User && peers.has_finalized(**peer))
+        };
+        self.lost = self.members.iter().find(is_over).copied();
+        self.dead = self.dead.or_else(|| self.members.iter().copied().find(|peer| peers.is_lost(*peer)));
+        self.is_hurt = self.is_revoked || self.lost.is_some() || self.dead.is_some();
+    }
+
+    /// Whether it is closed to messages with this tag.
+    #[inline]
+    pub(super) fn refuses(&self, tag: i32) -> bool {
+        self.is_hurt && (self.is_revoked || (tag >= 0 && self.kind == Kind::Collective && self.dead.is_some()))
+    }
+
+    /// Why a receive fails, if it does.
+    #[inline]
+    pub(super) fn trouble(&self, source: Source, tag: TagMatch, peers: &Peers) -> Option<Trouble> {
+        if self.is_hurt { self.find_trouble(source, tag, peers) } else { None }
+    }
+
+    #[cold]
+    fn find_trouble(&self, source: Source, tag: TagMatch, peers: &Peers) -> Option<Trouble> {
+        if self.is_revoked {
+            return Some(Trouble::Revoked);
+        }
+        let is_collective = self.kind == Kind::Collective && matches!(tag, TagMatch::Value(0..));
+        if let (true, Some(dead)) = (is_collective, self.dead) {
+            return Some(Trouble::Gone(dead));
+        }
+        let gone = match (source, self.kind) {
+            (Source::Any, Kind::User) => None,
+            (Source::Any, Kind::Own | Kind::Collective) => self.lost,
+            (Source::Rank(rank), kind) => self
+                .members
+                .get(rank as usize)
+                .copied()
+                .filter(|peer| peers.is_lost(*peer) || (kind != Kind::User && peers.has_finalized(*peer))),
+        };
+        gone.map(Trouble::Gone)
+    }
 }
 
 /// Work that needs the transport, done after it has been polled.

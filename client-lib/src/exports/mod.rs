@@ -72,6 +72,7 @@ mod dynamic;
 mod env;
 mod errhan;
 mod fortran;
+mod ft;
 mod group;
 mod info;
 mod io;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::abi::constants::MPI_ERR_PROC_ABORTED;
+use crate::abi::constants::{MPI_ERR_PROC_ABORTED, MPIX_ERR_REVOKED};
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -177,6 +177,10 @@ impl Exchange {
 
     /// Tells all members that this process has failed, for those that continue with another exchange.
     pub fn warn<T: Transport>(&self, engine: &mut Engine<T>, error: &MpiError) {
+        if error.class == MPIX_ERR_REVOKED {
+            // They are told of the revocation, and do not wait.
+            return;
+        }
         let Circle { context, place, tag, .. } = self.circle;
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
         for other in (0..self.circle.size()).filter(|other| *other != place) {
@@ -199,6 +203,9 @@ impl Exchange {
             (Known::Largest(words), None) => words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
             (Known::Blocks(bytes, _), None) => bytes[..self.len_of_round()].into(),
         };
+        if self.failed.as_ref().is_some_and(|error| error.class == MPIX_ERR_REVOKED) {
+            return incoming;
+        }
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
         let to = self.circle.members[self.circle.rank(after) as usize];
         self.outgoing.push(Lent::start(known, |buffer| engine.send(envelope, to, Mode::Standard, buffer)));

@@ -3,6 +3,7 @@
 //! `MPI_Comm_free` is local: the handle is invalid at once, but the contexts stay open, and are not reused, while a receive that
 //! was started before can still get its message. This needs no counters: [`Comms::sweep`] checks when a context is needed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::agree::{Circle, tag};
@@ -56,6 +57,10 @@ pub struct Communicator {
     pub sharing: Sharing,
     /// The session from which it was derived, if it was.
     pub session: Option<SessionHandle>,
+    /// Whether it is revoked; then it has no `peers`, so that each use of one finds out.
+    pub is_revoked: bool,
+    /// How many of its lost members the user has acknowledged, in the order of the losses.
+    pub acknowledged: usize,
 }
 
 /// The context of a communicator that is promised but not made yet: nothing is ever received on it.
@@ -79,6 +84,8 @@ impl Communicator {
             topology: None,
             sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
             session: parties.group.session,
+            is_revoked: false,
+            acknowledged: 0,
             parties,
         }
     }
@@ -122,6 +129,18 @@ impl Communicator {
         }
     }
 
+    /// Fails with class `MPIX_ERR_REVOKED` if it is revoked.
+    #[inline]
+    pub fn must_be_usable(&self) -> MpiResult {
+        if self.is_revoked { Err(MpiError::was_revoked()) } else { Ok(()) }
+    }
+
+    /// Its lost members, in the order in which this process has learned of it.
+    pub fn lost<T: Transport>(&self, engine: &Engine<T>) -> Vec<Peer> {
+        let members = self.parties.all();
+        engine.losses().iter().copied().filter(|peer| members.contains(peer)).collect()
+    }
+
     /// The context of its collectives.
     pub fn collective_context(&self) -> u32 {
         self.context + 1
@@ -162,12 +181,19 @@ pub struct Comms {
     pub parent: Option<CommHandle>,
     /// Freed communicators whose contexts are still open.
     freed: Vec<Freed>,
+    /// First contexts whose numbers are not used again.
+    held: BTreeSet<u32>,
+    /// First contexts of communicators that are revoked.
+    revoked: BTreeSet<u32>,
+    /// Counts communicators that have got their context.
+    births: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Freed {
     handle: CommHandle,
     context: u32,
+    parties: Parties,
 }
 
 impl Comms {
@@ -195,6 +221,7 @@ impl Comms {
 
     /// Returns a handle for a communicator.
     pub fn add(&mut self, communicator: Communicator) -> MpiResult<CommHandle> {
+        self.births += 1;
         self.made.add(communicator).ok_or_else(|| MpiError::no_mem("too many communicators (two million)"))
     }
 
@@ -206,14 +233,71 @@ impl Comms {
 
     fn get_on<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
         let moved = self.creations.poll(engine, &mut self.contexts, &self.names);
-        let made = &mut self.made;
+        let (made, births) = (&mut self.made, &mut self.births);
         self.creations.settle(|creation| {
             let promised = creation.promised.and_then(|promised| made.get_mut(promised));
             if let (Some(communicator), Some(context)) = (promised, creation.context()) {
                 communicator.context = context;
+                *births += 1;
             }
         });
         moved
+    }
+
+    /// Counts communicators that have got their context.
+    pub fn births(&self) -> u64 {
+        self.births
+    }
+
+    /// The groups of the communicator with this first context, also if it is freed and the context still open.
+    pub fn parties_of(&self, context: u32) -> Option<&Parties> {
+        let all = self.world.iter().chain(&self.own).chain(self.made.iter().map(|(_, communicator)| communicator));
+        let of_freed = || self.freed.iter().find(|freed| freed.context == context).map(|freed| &freed.parties);
+        let mut open = all.filter(|communicator| communicator.context == context);
+        open.next().map(|communicator| &communicator.parties).or_else(of_freed)
+    }
+
+    /// Marks the communicator with this first context as revoked.
+    pub fn mark_revoked(&mut self, context: u32) {
+        self.revoked.insert(context);
+        let all = self.world.iter_mut().chain(&mut self.own).chain(self.made.values_mut());
+        for communicator in all.filter(|communicator| communicator.context == context) {
+            communicator.is_revoked = true;
+            communicator.peers = Arc::from([]);
+        }
+    }
+
+    /// Whether any communicator is revoked.
+    #[inline]
+    pub fn has_revoked(&self) -> bool {
+        !self.revoked.is_empty()
+    }
+
+    /// Declares that the number of this first context must not be used again.
+    pub fn hold(&mut self, context: u32) {
+        self.held.insert(context);
+    }
+
+    /// Makes a promised communicator the one that was born, or removes it.
+    pub fn keep_promise(&mut self, promised: CommHandle, born: MpiResult<Option<Born>>) -> MpiResult {
+        match born {
+            Ok(Some(born)) => {
+                if let Some(communicator) = self.made.get_mut(promised) {
+                    let (errhandler, session) = (communicator.errhandler, communicator.session);
+                    *communicator = Communicator { session, ..Communicator::born(born, errhandler) };
+                    self.births += 1;
+                }
+                Ok(())
+            }
+            Ok(None) => {
+                let _ = self.made.take(promised);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.made.take(promised);
+                Err(error)
+            }
+        }
     }
 
     /// The result of a creation, if it is over. A promised communicator that failed is removed.
@@ -230,7 +314,7 @@ impl Comms {
     /// Frees a communicator's handle; its contexts stay open as long as [`Comms::sweep`] finds a reason.
     pub fn free(&mut self, handle: CommHandle) -> MpiResult<Communicator> {
         let Some(communicator) = self.made.take(handle) else { return Err(unknown(handle)) };
-        self.freed.push(Freed { handle, context: communicator.context });
+        self.freed.push(Freed { handle, context: communicator.context, parties: communicator.parties.clone() });
         self.parent.take_if(|parent| *parent == handle);
         Ok(communicator)
     }
@@ -238,16 +322,25 @@ impl Comms {
     /// Closes the contexts of freed communicators on which nothing can arrive any more, and makes them available again.
     pub fn sweep<T: Transport>(&mut self, engine: &mut Engine<T>, requests: &Requests) {
         let (creations, contexts) = (&self.creations, &mut self.contexts);
+        let (held, revoked) = (&mut self.held, &self.revoked);
         self.freed.retain(|freed| {
             let in_use = engine.has_receives(freed.context)
                 || engine.has_receives(freed.context + 1)
                 || creations.use_context(freed.context + 1)
                 || requests.iter().any(|(_, request)| holds(request, freed.handle));
-            if !in_use {
+            // Members that have not heard of the loss or the revocation may still send: what they wait for is answered.
+            let is_closed = revoked.contains(&freed.context) || engine.has_dead(freed.context + 1);
+            if !in_use && is_closed {
+                held.insert(freed.context);
+                engine.abandon(freed.context);
+                engine.abandon(freed.context + 1);
+            } else if !in_use {
                 engine.close(freed.context);
                 engine.close(freed.context + 1);
                 engine.close(partitioned::context_of(freed.context + 1));
-                contexts.release(Contexts::number_of(freed.context));
+                if !held.contains(&freed.context) {
+                    contexts.release(Contexts::number_of(freed.context));
+                }
             }
             in_use
         });
@@ -263,7 +356,7 @@ impl Comms {
 fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
-        Request::General(_) | Request::Creation { .. } | Request::Flush { .. } => false,
+        Request::General(_) | Request::Creation { .. } | Request::Flush { .. } | Request::Recovery { .. } => false,
         Request::Collective { comm: on, .. } | Request::Partitioned { comm: on, .. } => *on == comm,
         Request::Persistent(persistent) => persistent.comm == comm,
     }

@@ -43,7 +43,7 @@ impl Contexts {
     }
 
     /// Reserves the lowest free number that is not below `floor`.
-    fn propose(&mut self, floor: u32) -> u32 {
+    pub(super) fn propose(&mut self, floor: u32) -> u32 {
         let first = floor as usize / 64;
         let below = !0_u64 << (floor % 64);
         let word = (first..self.taken.len())
@@ -58,7 +58,7 @@ impl Contexts {
     }
 
     /// Reserves a number; returns whether it was free.
-    fn take(&mut self, number: u32) -> bool {
+    pub(super) fn take(&mut self, number: u32) -> bool {
         let word = number as usize / 64;
         if word >= self.taken.len() {
             self.taken.resize(word + 1, 0);
@@ -126,7 +126,7 @@ pub enum Next {
 }
 
 /// Larger than any number that has a context.
-const LIMIT: u32 = 1 << 30;
+pub(super) const LIMIT: u32 = 1 << 30;
 
 impl Agreement {
     /// Starts: returns the first words to exchange. With a failure, no member will proceed.

@@ -94,6 +94,8 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_T_ERR_PVAR_NO_WRITE, "the performance variable cannot be written or reset"),
     (c::MPI_T_ERR_PVAR_NO_STARTSTOP, "the performance variable cannot be started or stopped"),
     (c::MPI_T_ERR_PVAR_NO_ATOMIC, "the performance variable cannot be read and reset at once"),
+    (c::MPIX_ERR_PROC_FAILED_PENDING, "a process has died that could have matched the receive, which is still posted"),
+    (c::MPIX_ERR_REVOKED, "the communicator is revoked"),
 ];
 
 /// An error that a call has returned.
@@ -263,6 +265,7 @@ mod tests {
     fn every_class_of_the_standard_has_a_text_of_its_own() {
         let codes = ErrorCodes::default();
         let all = (c::MPI_SUCCESS..=c::MPI_ERR_ABI).chain(c::MPI_T_ERR_CANNOT_INIT..=c::MPI_T_ERR_PVAR_NO_ATOMIC);
+        let all = all.chain([c::MPIX_ERR_PROC_FAILED_PENDING, c::MPIX_ERR_REVOKED]);
         let mut seen = std::collections::BTreeSet::new();
         for class in all {
             assert_eq!(codes.class_of(class), Ok(class));

@@ -1,9 +1,11 @@
 //! The objects behind handles: communicators, groups, attributes, error handlers, info.
 //!
 //! To make a communicator, [`creation`] drives the exchanges of [`agree`], with which [`context`] finds a context; [`bridge`]
-//! does the same for two groups that make an intercommunicator.
+//! does the same for two groups that make an intercommunicator. When members have died, the survivors decide with [`agreement`] what
+//! [`recovery`] does.
 
 pub mod agree;
+pub mod agreement;
 pub mod attr;
 pub mod bridge;
 pub mod buffered;
@@ -22,6 +24,7 @@ pub mod names;
 pub mod ops;
 pub mod parties;
 pub mod partitioned;
+pub mod recovery;
 pub mod requests;
 pub mod session;
 pub mod table;

@@ -94,7 +94,7 @@ impl Parties {
     /// Opens the two contexts of a communicator of these members; `context` is the first.
     pub fn open<T: Transport>(&self, engine: &mut Engine<T>, context: u32) {
         engine.open(context, Arc::clone(self.named()));
-        engine.open_own(context + 1, Arc::clone(self.all()));
+        engine.open_collective(context + 1, Arc::clone(self.all()));
     }
 }
 

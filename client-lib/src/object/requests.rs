@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::buffered::Owner;
 use super::creation::CreationId;
 use super::table::Table;
+use crate::abi::constants::MPIX_ERR_PROC_FAILED_PENDING;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
 use crate::coll::CollectiveId;
@@ -49,6 +50,15 @@ pub enum Request {
         /// The communicator that is being duplicated.
         comm: CommHandle,
     },
+    /// An agreement or a shrink in progress.
+    Recovery {
+        /// The call.
+        id: RecoveryId,
+        /// Its communicator.
+        comm: CommHandle,
+        /// Where the flag of an agreement is stored; null for a shrink.
+        flag: *mut c_int,
+    },
     /// The buffered sends of one buffer up to a number.
     Flush {
         /// The owner of the buffer.
@@ -75,7 +85,7 @@ impl Request {
         match self {
             Self::Message { comm, .. } | Self::Over { comm, .. } => Some(*comm),
             Self::Collective { comm, .. } | Self::Creation { comm, .. } => Some(*comm),
-            Self::Partitioned { comm, .. } => Some(*comm),
+            Self::Partitioned { comm, .. } | Self::Recovery { comm, .. } => Some(*comm),
             Self::Exchange(exchange) => Some(exchange.comm),
             Self::Persistent(persistent) => Some(persistent.comm),
             Self::Flush { .. } | Self::General(_) => None,
@@ -86,6 +96,10 @@ impl Request {
 /// A partitioned request: requests are matched in the order of these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionedId(pub(super) u64);
+
+/// A call of [`super::recovery`] in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecoveryId(pub(super) u64);
 
 /// A send and a receive, complete when both are.
 #[derive(Debug)]
@@ -257,6 +271,11 @@ pub struct Finished {
 impl Finished {
     /// The result of a null or inactive request.
     pub const NOTHING: Self = Self { status: Status::EMPTY, error: None, gone: false, general: None };
+
+    /// Whether the request is still in progress, and only a failure is reported.
+    pub fn is_pending(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.class == MPIX_ERR_PROC_FAILED_PENDING)
+    }
 
     /// The result of a message.
     pub fn of_message(outcome: Option<Outcome>, receives: bool, comm: CommHandle, gone: bool) -> Self {

@@ -102,7 +102,9 @@ impl State {
         self.note_losses();
         // A receive from any source waits for all, but to ask for each costs something: not every time.
         let all = cut_off.is_some() || (far && self.waiting.sleeps.is_multiple_of(ALL_EVERY));
-        for peer in self.engine.awaited(all) {
+        let mut awaited = self.engine.awaited(all);
+        awaited.extend(self.recovery.awaited());
+        for peer in awaited {
             let routes = self.engine.transport_mut();
             if self.comms.names.is_foreign(peer) {
                 routes.reach(peer);
@@ -131,6 +133,13 @@ impl State {
         // Only rsd's process manager answers this at once.
         let pmi = world.pmi.as_mut().filter(|pmi| pmi.kvsname().starts_with(b"rsd-"));
         pmi.is_some_and(|pmi| matches!(pmi.get(&losses::ended_key(peer.0)), Ok(Some(text)) if text == b"1"))
+    }
+
+    /// Takes in what the process manager has told, if it has told anything.
+    #[cold]
+    pub fn hear_losses(&mut self) {
+        let _ = self.cut_off();
+        self.note_losses();
     }
 
     /// Takes in which ranks are lost, by the process manager.

@@ -50,6 +50,7 @@ pub fn spawn(
     programs: Option<MpiResult<Vec<Program>>>,
     limit: Option<Duration>,
 ) -> MpiResult<Offspring> {
+    guard.comms.get(comm)?.must_be_usable()?;
     let circle = guard.comms.get_mut(comm)?.circle_of_all();
     let asked = programs.as_ref().and_then(|it| it.as_ref().ok());
     let asked: u64 = asked.into_iter().flatten().map(|program| u64::from(program.count)).sum();

@@ -146,8 +146,9 @@ fn open_predefined(state: &mut State, rank: u32, size: u32) {
     let all_peers: Arc<[Peer]> = (0..size).map(Peer).collect();
     for context in [WORLD_CONTEXT, GROUPS_CONTEXT] {
         state.engine.open(context, Arc::clone(&all_peers));
-        state.engine.open_own(context + 1, Arc::clone(&all_peers));
     }
+    state.engine.open_collective(WORLD_CONTEXT + 1, Arc::clone(&all_peers));
+    state.engine.open_own(GROUPS_CONTEXT + 1, Arc::clone(&all_peers));
     for context in [SELF_CONTEXT, SELF_CONTEXT + 1] {
         state.engine.open(context, Arc::from([Peer(rank)]));
     }

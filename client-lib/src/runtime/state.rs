@@ -20,6 +20,7 @@ use crate::object::group::Groups;
 use crate::object::info::Infos;
 use crate::object::ops::Ops;
 use crate::object::partitioned::Partitions;
+use crate::object::recovery::Recovery;
 use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
@@ -69,6 +70,8 @@ pub struct State {
     pub partitions: Partitions,
     /// Windows.
     pub windows: Windows,
+    /// Communicators that lose members.
+    pub recovery: Recovery,
     /// The error handler before `MPI_Init` and after `MPI_Finalize`.
     pub initial_errhandler: Errhandler,
     /// This process in its job, while the library is open.
@@ -136,6 +139,7 @@ impl Default for State {
             collectives: Collectives::default(),
             partitions: Partitions::default(),
             windows: Windows::default(),
+            recovery: Recovery::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
             farewells: Farewells::default(),
@@ -161,6 +165,7 @@ impl State {
         self.collectives = Collectives::default();
         self.partitions = Partitions::default();
         self.windows = Windows::default();
+        self.recovery = Recovery::default();
     }
 
     /// This process.
@@ -173,6 +178,10 @@ impl State {
     pub fn progress(&mut self) -> bool {
         let mut moved = self.engine.progress();
         moved |= self.poll_disconnects();
+        if self.recovery.has_work(&self.engine, &self.comms) {
+            self.recovery.heed(&mut self.engine, &mut self.comms);
+            moved = true;
+        }
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
         if !self.windows.is_empty() {

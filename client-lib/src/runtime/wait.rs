@@ -207,6 +207,9 @@ impl Guard<'_> {
             }
         }
         self.engine.transport_mut().wake();
+        if self.engine.transport_mut().was_told() {
+            self.hear_losses();
+        }
         let awake = done(self, Moment::Awake);
         there.or(awake)
     }

@@ -61,6 +61,8 @@ pub struct Routes {
     set: Option<Arc<OwnedFd>>,
     bell: Option<Bell>,
     polls: u32,
+    /// A descriptor of no transport has become ready.
+    is_told: bool,
     /// This node's address as the launcher advertises it.
     advertised: Option<IpAddr>,
 }
@@ -266,6 +268,11 @@ impl Routes {
         self.polls = LOOK_EVERY;
     }
 
+    /// Whether a descriptor of no transport has become ready since the last call ([`Routes::wake_by`]).
+    pub fn was_told(&mut self) -> bool {
+        std::mem::take(&mut self.is_told)
+    }
+
     fn on_ready(&mut self, ready: Ready) {
         match ready.token.owner {
             Owner::Tcp => {
@@ -278,7 +285,7 @@ impl Routes {
                     shm.look_soon();
                 }
             }
-            Owner::Others => {}
+            Owner::Others => self.is_told = true,
         }
     }
 

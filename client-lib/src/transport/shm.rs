@@ -525,6 +525,7 @@ fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(&mut [u8; DATA])
 fn head_len(frame: &Frame) -> usize {
     match frame {
         Frame::Eager { .. } | Frame::Part { .. } | Frame::Done { .. } | Frame::Bye => 16,
+        Frame::Dropped { .. } | Frame::Note { .. } => 16,
         Frame::EagerSync { .. } | Frame::Clear { .. } => 24,
         Frame::Ready { .. } => 40,
     }

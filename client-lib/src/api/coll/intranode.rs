@@ -104,14 +104,21 @@ fn wait<T>(
     node: &mut Node,
     mut poll: impl FnMut(&mut Node) -> Option<MpiResult<T>>,
 ) -> MpiResult<T> {
+    let mut heard = 0;
     guard.wait_as(|state, moment| match moment {
-        Moment::Look => poll(node),
-        Moment::Sleep => {
-            node.announce_sleep(true);
-            // Nothing arrives from a member that has died, and only its peers are told: the first rank is a peer of
-            // all.
-            if let Some(lost) = members.peers.iter().position(|peer| state.engine.is_lost(*peer)) {
-                node.declare_broken(lost as u32);
+        Moment::Look | Moment::Sleep => {
+            if moment == Moment::Sleep {
+                node.announce_sleep(true);
+            }
+            // Nothing arrives from a member that has died, and only its peers are told: the first rank is a peer of all. A member to
+            // which the communicator is revoked may have left.
+            if heard != state.engine.alarms() {
+                heard = state.engine.alarms();
+                if state.engine.is_revoked(members.context) {
+                    node.revoke();
+                } else if let Some(lost) = members.peers.iter().position(|peer| state.engine.is_lost(*peer)) {
+                    node.declare_broken(lost as u32);
+                }
             }
             poll(node)
         }

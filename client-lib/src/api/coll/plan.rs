@@ -101,6 +101,7 @@ impl<'a> On<'a> {
     /// An error of class `MPI_ERR_COMM` if the handle is not one of a communicator.
     pub(super) fn new(state: &'a State, comm: CommHandle) -> MpiResult<Self> {
         let communicator = state.comms.get(comm)?;
+        communicator.must_be_usable()?;
         let parties = &communicator.parties;
         let here = Here::new(parties.place(), parties.all().len() as u32);
         let peers = Arc::clone(parties.all());

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use crate::abi::{RequestHandle, Status};
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
+use crate::object::recovery::Recovered;
 use crate::object::requests::{Active, Finished, Generalized, Half, Request, Start};
 use crate::runtime::{Guard, State};
 
@@ -13,6 +14,16 @@ pub(super) enum End {
     /// The usual end: the request is removed, its status is the only result, and its handle becomes null.
     Plain(Status),
     Other(Box<Finished>),
+}
+
+impl End {
+    /// Whether the request is still in progress ([`interrupted`]).
+    pub(super) fn is_pending(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Other(finished) => finished.is_pending(),
+        }
+    }
 }
 
 /// Whether a handle stands for nothing in progress: a send that completed at once, or no request at all.
@@ -41,7 +52,29 @@ pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
 #[cold]
 pub(super) fn last_end(state: &mut State, handle: RequestHandle) -> Option<End> {
     give_up_all(state, &[handle]);
-    end(state, handle)
+    end(state, handle).or_else(|| interrupted(state, handle).map(|finished| End::Other(Box::new(finished))))
+}
+
+/// What a call returns for a receive from any source that is not complete, if a member has died and the user has not acknowledged it:
+/// an error of class `MPIX_ERR_PROC_FAILED_PENDING`. The receive stays posted.
+#[cold]
+pub(super) fn interrupted(state: &State, handle: RequestHandle) -> Option<Finished> {
+    if state.engine.losses().is_empty() {
+        return None;
+    }
+    let error = state.engine.interruption(received(state, handle)?)?;
+    let comm = state.requests.get(handle)?.comm()?;
+    let error = MpiError::proc_failed_pending(format!(
+        "{}; the receive from any source is still posted: acknowledge the failure, or cancel it",
+        error.text
+    ));
+    Some(Finished { error: Some(error.on(comm)), ..Finished::NOTHING })
+}
+
+/// As [`interrupted`], for the first such request.
+#[cold]
+pub(super) fn interrupted_any(state: &State, requests: &[RequestHandle]) -> Option<(usize, Finished)> {
+    requests.iter().enumerate().find_map(|(index, handle)| Some((index, interrupted(state, *handle)?)))
 }
 
 /// If all active requests are receives from processes that have finalized, they can never complete: then they fail.
@@ -69,14 +102,14 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
         },
         Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } => None,
         Request::Partitioned { .. } => None,
-        Request::Creation { .. } | Request::Flush { .. } | Request::General(_) => None,
+        Request::Creation { .. } | Request::Flush { .. } | Request::General(_) | Request::Recovery { .. } => None,
     }
 }
 
 /// The request's result, if it is complete; then the request is removed, or becomes inactive if it is persistent.
 #[inline]
 pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, comms, buffered, partitions, .. } = state;
+    let State { requests, engine, collectives, comms, buffered, partitions, recovery, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -93,6 +126,17 @@ pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finishe
         Request::Creation { id, comm } => {
             let error = comms.take_born(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Recovery { id, comm, flag } => {
+            let result = match recovery.take(*id)? {
+                Recovered::Shrunk(result) => result.map(drop),
+                Recovered::Agreed(agreed, result) => {
+                    // SAFETY: the caller of `MPIX_Comm_iagree` has lent the flag until the request is complete.
+                    unsafe { flag.write(agreed) };
+                    result
+                }
+            };
+            Finished { error: result.err().map(|error| error.on(*comm)), gone: true, ..Finished::NOTHING }
         }
         Request::Flush { owner, until } => {
             if !buffered.is_flushed(*owner, *until, engine) {
@@ -137,6 +181,7 @@ pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
         Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
         Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
+        Some(Request::Recovery { id, .. }) => state.recovery.is_over(*id),
         Some(Request::Flush { owner, until }) => state.buffered.is_flushed(*owner, *until, &state.engine),
         Some(Request::Persistent(persistent)) => match &persistent.active {
             None | Some(Active::Over(_)) => true,
@@ -154,9 +199,8 @@ pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Opt
         Finished::of_message(outcome.cloned(), receives, comm, false).status
     };
     match state.requests.get(handle) {
-        None | Some(Request::Collective { .. } | Request::Creation { .. } | Request::Flush { .. }) => {
-            (Status::EMPTY, None)
-        }
+        None | Some(Request::Collective { .. } | Request::Creation { .. }) => (Status::EMPTY, None),
+        Some(Request::Flush { .. } | Request::Recovery { .. }) => (Status::EMPTY, None),
         Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
         Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),
         Some(Request::Exchange(exchange)) => (exchange.status(&state.engine), None),

@@ -105,7 +105,7 @@ pub unsafe fn pvar_handle_alloc(
             // SAFETY: the caller's promise: the address of a communicator's handle.
             let comm = unsafe { obj_handle.cast::<CommHandle>().read() };
             let found = state.comms.get(comm).map_err(|error| fault(c::MPI_T_ERR_INVALID, error.text))?;
-            (Some(comm), found.peers.len())
+            (Some(comm), found.parties.named().len())
         }
         _ => (None, 1),
     };
@@ -268,7 +268,7 @@ unsafe fn read(state: &mut Guard<'_>, session: usize, handle: usize, buf: *mut c
         }
         (Of::Paths, Some(comm)) => {
             let found = state.comms.get(comm).map_err(|error| fault(c::MPI_T_ERR_INVALID_HANDLE, error.text))?;
-            for (rank, peer) in found.peers.iter().enumerate() {
+            for (rank, peer) in found.parties.named().iter().enumerate() {
                 let path = state.engine.transport().path(*peer, state.me());
                 // SAFETY: the caller's promise: room for one value per member.
                 unsafe { buf.cast::<c_int>().add(rank).write_unaligned(path) };

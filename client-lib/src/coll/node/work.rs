@@ -1,6 +1,6 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
-use super::{Arrival, Node};
+use super::{Arrival, Node, REVOKED};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::coll::operands::Operands;
@@ -424,6 +424,9 @@ pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
 
 #[cold]
 pub(super) fn died(rank: u32) -> MpiError {
+    if rank == REVOKED {
+        return MpiError::was_revoked();
+    }
     MpiError::proc_aborted(format!("rank {rank} of the communicator has died"))
 }
 

@@ -84,9 +84,9 @@ fn only_operations_that_depend_on_a_lost_process_fail() {
         let from_0 = Envelope { rank: 0, ..ENVELOPE };
         let here = send(world, ENVELOPE, 0, Mode::Standard, vec![1; 4]);
         until(world, |world| world.engine(0).probe(1, Source::Rank(1), TagMatch::Any) != Ok(None));
+        let any = recv(world, 0, 1, Source::Any, TagMatch::Value(7), 4000);
         let mut doomed = vec![
             recv(world, 0, 1, Source::Rank(1), TagMatch::Value(6), 4000),
-            recv(world, 0, 1, Source::Any, TagMatch::Value(7), 4000),
             send(world, from_0, 1, Mode::Standard, vec![0; 4000]),
             send(world, from_0, 1, Mode::Synchronous, vec![0; 4]),
         ];
@@ -105,15 +105,25 @@ fn only_operations_that_depend_on_a_lost_process_fail() {
         for pending in doomed {
             assert_eq!(error_of(world, pending), "process 1 is lost: it was killed");
         }
+        let later = recv(world, 0, 1, Source::Rank(1), TagMatch::Value(8), 4);
+        assert_eq!(error_of(world, later), "process 1 is lost: it was killed");
         for source in [Source::Rank(1), Source::Any] {
-            let later = recv(world, 0, 1, source, TagMatch::Value(8), 4);
-            assert_eq!(error_of(world, later), "process 1 is lost: it was killed");
             assert!(world.engine(0).probe(1, source, TagMatch::Value(8)).is_err());
         }
+        // Others may still match a receive from any source, until the caller gives it up.
+        let id = any.id().unwrap();
+        assert_eq!(world.engine(0).interruption(id).unwrap().text, "process 1 is lost: it was killed");
+        world.engine(0).acknowledge(1, vec![Peer(1)]);
+        assert_eq!(world.engine(0).interruption(id), None);
+        assert_eq!(world.engine(0).probe(1, Source::Any, TagMatch::Value(8)), Ok(None));
+        world.engine(0).acknowledge(1, Vec::new());
+        world.engine(0).interrupt(id);
+        assert_eq!(error_of(world, any), "process 1 is lost: it was killed");
         let later = send(world, from_0, 1, Mode::Standard, vec![0; 1]);
         assert_eq!(error_of(world, later), "process 1 is lost: it was killed");
         world.engine(0).open(2, [Peer(0), Peer(1)].into());
         let elsewhere = recv(world, 0, 2, Source::Any, TagMatch::Any, 4);
+        world.engine(0).interrupt(elsewhere.id().unwrap());
         assert_eq!(error_of(world, elsewhere), "process 1 is lost: it was killed");
 
         let (outcome, _) = recv(world, 0, 1, Source::Any, TagMatch::Value(5), 4).wait(world);
@@ -345,7 +355,9 @@ fn invalid_frames_do_not_panic() {
                 3 => Frame::Clear { send: number, receive: rng.below(12) as u32, len: rng.below(2000) as u64 },
                 4 => Frame::Part { receive: number },
                 5 => Frame::Done { send: number },
-                6..11 => {
+                6 => Frame::Dropped { send: number, is_revoked: tag > 0 },
+                7 => Frame::Note { context, number },
+                8..12 => {
                     let mode = [Mode::Standard, Mode::Synchronous][rng.below(2)];
                     pending.push(send(world, envelope, to, mode, vec![1; rng.below(2000)]));
                     continue;

@@ -272,8 +272,8 @@ fn parse(bytes: &[u8]) -> Result<Option<(Frame, usize, usize)>, BadStream> {
         return Err(BadStream::Head(head));
     }
     let carries = match frame {
-        Frame::Eager { .. } | Frame::EagerSync { .. } | Frame::Part { .. } => true,
-        Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => false,
+        Frame::Eager { .. } | Frame::EagerSync { .. } | Frame::Part { .. } | Frame::Note { .. } => true,
+        Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Dropped { .. } | Frame::Bye => false,
     };
     if payload > 0 && !carries {
         return Err(BadStream::NoPayload(payload));

@@ -63,7 +63,8 @@ pub(super) fn header(tables: &Tables) -> String {
     text += TYPES;
 
     text += "\n/* Versions, of the standard and of the ABI, and the lengths of strings. */\n";
-    defines(tables, &mut text, |one| one.group == Group::Number && tables.is_number(&one.value));
+    let is_extension = |one: &Constant| one.name.starts_with("MPIX_");
+    defines(tables, &mut text, |one| one.group == Group::Number && tables.is_number(&one.value) && !is_extension(one));
     text += "\n/* Enumerations. */\n";
     for (name, prefix) in ENUMS {
         let constants: Vec<_> = tables.constants.iter().filter(|one| one.name.starts_with(prefix)).collect();
@@ -83,7 +84,9 @@ pub(super) fn header(tables: &Tables) -> String {
     text += OLD_NAMES;
     text += "\n/* Predefined handles. */\n";
     defines(tables, &mut text, |one| one.group == Group::Handle);
-    defines(tables, &mut text, |one| one.group == Group::Number && !tables.is_number(&one.value));
+    defines(tables, &mut text, |one| one.group == Group::Number && !tables.is_number(&one.value) && !is_extension(one));
+    text += "\n/* Fault tolerance (ULFM), which the standard does not have: error classes. Its functions are in the chapter ft. */\n";
+    defines(tables, &mut text, |one| one.group == Group::Number && is_extension(one));
     text += "\n/* Special addresses and function values. */\n";
     defines(tables, &mut text, |one| one.group == Group::Pointer);
 
