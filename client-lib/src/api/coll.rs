@@ -181,6 +181,8 @@ fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId
     *started = started.wrapping_add(1);
     let schedule = match what {
         What::Call(call) => state.collectives.schedule(call, members.here),
+        What::Varied(varied) => Arc::new(varied.schedule(members.here, &operands)),
+        What::Uneven(uneven) => Arc::new(plan::schedule_of_uneven(uneven, members.here, &operands)),
         What::Schedule(schedule) => Arc::new(schedule),
     };
     let mut run = state.collectives.spare();

@@ -34,6 +34,7 @@
 )]
 
 mod area;
+mod combine;
 mod handover;
 #[cfg(test)]
 mod models;
@@ -42,13 +43,17 @@ mod sharing;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+mod uneven;
+mod way;
 mod work;
 
 pub use area::{Area, Shape};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
-pub use work::{Way, Work, refuse, way};
+pub use uneven::{Rest, Uneven, UnevenWork};
+pub use way::{Way, way};
+pub use work::{Work, refuse};
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

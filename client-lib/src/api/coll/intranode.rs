@@ -14,9 +14,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
-use crate::coll::node::{Area, Guest, Host, Node, Permit, Pull, Shape, Shared, Sharing, Way, Work, refuse, way};
+use crate::coll::node::{
+    Area, Guest, Host, Node, Permit, Pull, Rest, Shape, Shared, Sharing, Uneven, UnevenWork, Way, Work, refuse, way,
+};
 use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Area as Place, Members, Slice, bcast, gather};
+use crate::coll::{Area as Place, Call, Members, Schedule, Slice, bcast, gather};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::runtime::{Guard, Moment, State};
@@ -31,17 +33,45 @@ const WORTH_IT: u32 = 3;
 /// How many times a member with a core of its own polls before it checks anything else.
 const POLLS: usize = 200;
 
+/// How a call is executed over the shared memory.
+enum How<'a> {
+    Slots(Call, Option<&'a [(u64, u64)]>),
+    Pull(Call),
+    Uneven(Uneven),
+}
+
+/// How to execute a call; `None` if it needs messages. All members get the same answer.
+#[inline]
+fn how(plan: &Plan, pulls: bool) -> Option<How<'_>> {
+    let size = plan.members.here.size;
+    let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
+    let way = |call| way(call, size, SLOT, pulls, plan.reduction.as_ref(), is_dense);
+    match &plan.what {
+        What::Call(call) => match way(*call)? {
+            Way::Slots => Some(How::Slots(*call, None)),
+            Way::Pull => Some(How::Pull(*call)),
+        },
+        What::Varied(varied) => match way(varied.call())? {
+            Way::Slots => Some(How::Slots(varied.call(), varied.parts())),
+            Way::Pull => None,
+        },
+        What::Uneven(uneven) => UnevenWork::fits(size, SLOT).then_some(How::Uneven(*uneven)),
+        What::Schedule(_) => None,
+    }
+}
+
 /// The result, if the call can use the shared memory.
 #[inline]
 pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
-    let What::Call(call) = plan.what else { return None };
+    if matches!(plan.what, What::Schedule(_)) {
+        return None;
+    }
     let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
     if matches!(sharing, Sharing::Never | Sharing::Busy) {
         return None;
     }
-    let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
     let pulls = if let Sharing::Ready(shared) = sharing { shared.node.pulls() } else { true };
-    let way = way(call, plan.members.here.size, SLOT, pulls, plan.reduction.as_ref(), is_dense)?;
+    let how = how(plan, pulls)?;
     if let Sharing::Untried(calls) = sharing {
         *calls += 1;
         if *calls < WORTH_IT {
@@ -56,30 +86,67 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     }
     let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
     let Sharing::Ready(mut shared) = std::mem::replace(sharing, Sharing::Busy) else { return None };
-    let result = match way {
-        _ if plan.fault.is_some() => complete(guard, &plan.members, &mut shared.node, refuse).map(|()| true),
-        Way::Slots => {
-            let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
-            complete(guard, &plan.members, &mut shared.node, |node| work.poll(node)).map(|()| true)
+    let node = &mut shared.node;
+    let mut fault = plan.fault.clone();
+    let result = match how {
+        _ if fault.is_some() => complete(guard, &plan.members, node, refuse).map(|()| Rest::Nothing),
+        How::Slots(call, parts) => {
+            let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref(), parts, node);
+            complete(guard, &plan.members, node, |node| work.poll(node)).map(|()| Rest::Nothing)
         }
         // Before the memory was set up, it was unknown whether members can read each other's memory.
-        Way::Pull if !shared.node.pulls() => Ok(false),
-        Way::Pull => {
+        How::Pull(_) if !node.pulls() => Ok(Rest::All),
+        How::Pull(call) => {
             let mut pull = Pull::new(call, &plan.operands);
-            complete(guard, &plan.members, &mut shared.node, |node| pull.poll(node))
+            complete(guard, &plan.members, node, |node| pull.poll(node)).map(|went_well| {
+                node.pull(went_well);
+                if went_well { Rest::Nothing } else { Rest::All }
+            })
+        }
+        How::Uneven(call) => {
+            let mut work = UnevenWork::new(call, &plan.operands, node);
+            let rest = complete(guard, &plan.members, node, |node| work.poll(node));
+            fault = work.into_fault();
+            rest
         }
     };
-    if result == Ok(false) {
-        shared.node.pull(false);
-    }
     if let Ok(communicator) = guard.comms.get_mut(plan.comm) {
         communicator.sharing = Sharing::Ready(shared);
     }
-    match result {
-        Ok(true) => Some(plan.fault.clone().map_or(Ok(()), Err)),
-        Ok(false) => None,
-        Err(error) => Some(Err(error)),
+    let rest = match result {
+        Ok(Rest::Nothing) => Ok(()),
+        Ok(Rest::All) => return None,
+        Ok(Rest::Of(members)) => rest_by_messages(guard, plan, &members),
+        Err(error) => Err(error),
+    };
+    Some(fault.map_or(rest, Err))
+}
+
+/// Moves the blocks of a gather or scatter that did not fit into the slots: those of these members. One round.
+#[cold]
+fn rest_by_messages(guard: &mut Guard<'_>, plan: &Plan, blocks: &[u32]) -> MpiResult {
+    let (mut schedule, me) = (Schedule::default(), plan.members.here.rank);
+    let Operands { send, recv, send_to, recv_from, .. } = &plan.operands;
+    for member in blocks.iter().copied() {
+        let at = member as usize;
+        match plan.what {
+            What::Uneven(Uneven::Gather { root, .. }) if root == me => {
+                schedule.recv_even_none(member, Slice::all(Place::RecvFrom(member), recv_from[at].len() as u64));
+            }
+            What::Uneven(Uneven::Gather { root, .. }) => {
+                schedule.send_even_none(root, Slice::all(Place::Send, send.len()));
+            }
+            What::Uneven(Uneven::Scatter { root, .. }) if root == me => {
+                schedule.send_even_none(member, Slice::all(Place::SendTo(member), send_to[at].len() as u64));
+            }
+            What::Uneven(Uneven::Scatter { root, .. }) => {
+                schedule.recv_even_none(root, Slice::all(Place::Recv, recv.len()));
+            }
+            What::Uneven(Uneven::Alltoall { .. }) | What::Call(_) | What::Varied(_) | What::Schedule(_) => {}
+        }
     }
+    schedule.wait();
+    by_messages(guard, plan.comm, &plan.members, schedule, plan.operands.clone(), |_| ())
 }
 
 /// Members with cores of their own are rarely far apart in time: they poll nothing else for about a microsecond.
@@ -232,7 +299,7 @@ fn by_messages(
     guard: &mut Guard<'_>,
     comm: CommHandle,
     members: &Members,
-    schedule: crate::coll::Schedule,
+    schedule: Schedule,
     operands: Operands,
     meanwhile: impl FnMut(&mut State),
 ) -> MpiResult {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
+use crate::coll::node::Uneven;
 use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Call, Here, Members, Schedule, Vector};
+use crate::coll::{Call, Here, Members, Schedule, Vector, choice};
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::op::Reduction;
@@ -54,6 +55,8 @@ macro_rules! alltoall_of_blocks {
     };
 }
 
+use arguments::lens;
+
 mod arguments;
 pub(super) mod inter;
 pub(super) mod intra;
@@ -86,8 +89,69 @@ impl Plan {
 pub(super) enum What {
     /// A uniform call: its schedule may be cached.
     Call(Call),
+    /// A call whose blocks have different lengths, all of which every rank knows.
+    Varied(Varied),
+    /// A call whose blocks have lengths that only some ranks know.
+    Uneven(Uneven),
     /// A call with a schedule of its own.
     Schedule(Schedule),
+}
+
+/// A call with blocks of different lengths. [`Varied::call`] is the same call with blocks of the longest length.
+pub(super) enum Varied {
+    /// `MPI_Allgatherv`; the lengths are those of [`Operands::recv_from`].
+    Allgather { longest: u64, in_place: bool },
+    /// `MPI_Reduce_scatter`, of so many elements for each rank.
+    ReduceScatter {
+        longest: Vector,
+        counts: Box<[u64]>,
+        /// The first byte and the length of each rank's part.
+        parts: Box<[(u64, u64)]>,
+        commutes: bool,
+        in_place: bool,
+    },
+}
+
+impl Varied {
+    pub(super) fn call(&self) -> Call {
+        match *self {
+            Self::Allgather { longest, in_place } => Call::Allgather { block: longest, in_place },
+            Self::ReduceScatter { longest, commutes, in_place, .. } => {
+                Call::ReduceScatterBlock { block: longest, commutes, in_place }
+            }
+        }
+    }
+
+    pub(super) fn parts(&self) -> Option<&[(u64, u64)]> {
+        match self {
+            Self::Allgather { .. } => None,
+            Self::ReduceScatter { parts, .. } => Some(parts),
+        }
+    }
+
+    pub(super) fn schedule(&self, here: Here, operands: &Operands) -> Schedule {
+        match self {
+            Self::Allgather { in_place, .. } => {
+                choice::allgatherv(here, operands.send.len(), &lens(&operands.recv_from), *in_place)
+            }
+            Self::ReduceScatter { longest, counts, commutes, in_place, .. } => {
+                choice::reduce_scatterv(here, counts, longest.unit, *commutes, *in_place)
+            }
+        }
+    }
+}
+
+/// The schedule of a call with blocks whose lengths only some ranks know.
+pub(super) fn schedule_of_uneven(call: Uneven, here: Here, operands: &Operands) -> Schedule {
+    let from = lens(&operands.recv_from);
+    match call {
+        Uneven::Gather { root, in_place } => choice::gatherv(here, root, operands.send.len(), &from, in_place),
+        Uneven::Scatter { root, in_place } => {
+            choice::scatterv(here, root, &lens(&operands.send_to), operands.recv.len(), in_place)
+        }
+        Uneven::Alltoall { in_place: true } => choice::alltoallv(here, None, &from),
+        Uneven::Alltoall { in_place: false } => choice::alltoallv(here, Some(&lens(&operands.send_to)), &from),
+    }
 }
 
 /// The communicator of a call, and its members as its collectives need them.

@@ -11,7 +11,7 @@ use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::coll::operands::{Memory, Operands};
 use crate::datatype::{Datatype, Element};
-use crate::error::MpiResult;
+use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::ops::Ops;
 use crate::op::Reduction;
@@ -72,11 +72,10 @@ fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u3
     let mixed = operation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let (root, in_place) = ((mixed % u64::from(size)) as u32, mixed & 64 != 0);
     let room = SLOT as u64 / 4;
-    let mut count = [1, 2, 12, 13, room / u64::from(size), room][(mixed >> 8) as usize % 6];
+    // The last ones take several operations.
+    let count =
+        [1, 2, 12, 13, room / u64::from(size), room, room + 1, 3 * room, 3 * room + 5][(mixed >> 8) as usize % 9];
     let kind = (mixed >> 16) % 11;
-    if [3, 5, 8].contains(&kind) {
-        count = count.min(room / u64::from(size));
-    }
     let vector = Vector { count, unit: 4 };
     let (block, all) = (4 * count, 0..size);
     let own = words(operation, me, 0, count);
@@ -158,7 +157,7 @@ fn every_call_in_a_long_sequence_gives_each_member_its_result() {
                 let (call, mut send, mut recv, after) = call(operation, me, members);
                 assert_eq!(way(call, members, SLOT, false, Some(&sum), true), Some(Way::Slots), "{call:?}");
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                let mut work = Work::new(call, &operands, Some(&sum));
+                let mut work = Work::new(call, &operands, Some(&sum), None, node);
                 assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
                 assert_eq!(recv, after, "{call:?} on {me} of {members}, operation {operation}");
             }
@@ -174,7 +173,7 @@ fn members_that_call_different_functions_get_an_error() {
             let vector = Vector { count: if node.rank == 1 { 2 } else { 1 }, unit: 4 };
             let operands = Operands { recv: lend(&mut words[..vector.count as usize]), ..Operands::default() };
             let call = Call::Allreduce { vector, commutes: true, in_place: true };
-            wait(&mut Work::new(call, &operands, Some(&sum())), node)
+            wait(&mut Work::new(call, &operands, Some(&sum()), None, node), node)
         });
         assert!(results.iter().any(|result| result.as_ref().is_err_and(|error| error.text.contains("rank"))));
     }
@@ -184,7 +183,7 @@ fn members_that_call_different_functions_get_an_error() {
 fn after_the_death_of_a_member_the_others_get_an_error() {
     let (results, _) = together(4, |node| {
         let operands = Operands::default();
-        let mut work = Work::new(Call::Barrier, &operands, None);
+        let mut work = Work::new(Call::Barrier, &operands, None, None, node);
         match node.rank {
             3 => Ok(()),
             // The member that finds it out first.
@@ -208,7 +207,7 @@ fn a_sleeping_member_is_woken() {
     for members in [2, 4] {
         let (results, rung) = together(members, |node| {
             let operands = Operands::default();
-            let mut work = Work::new(Call::Barrier, &operands, None);
+            let mut work = Work::new(Call::Barrier, &operands, None, None, node);
             if node.rank > 0 {
                 node.announce_sleep(true);
             }
@@ -291,7 +290,7 @@ fn long_blocks_go_through_slots_in_pieces() {
             for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
                 let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                assert_eq!(wait(&mut Work::new(call, &operands, None), node), Ok(()), "{call:?}");
+                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(()), "{call:?}");
                 assert!(recv == after, "{call:?} on {} of {members}", node.rank);
             }
         });
@@ -343,4 +342,191 @@ fn if_one_member_cannot_read_all_discard_their_results_and_no_data_is_lost() {
             assert!(recv == before, "on {} of {members}", node.rank);
         });
     }
+}
+
+/// The lengths, in words, of the members' blocks: some empty, some longer than a slot.
+fn uneven(operation: u64, members: u32) -> Vec<u64> {
+    let room = SLOT as u64 / 4;
+    let lens = [0, 1, 12, 13, 40, room / u64::from(members), room - 1, room, room + 3, 5 * room / 2];
+    (0..u64::from(members)).map(|member| lens[((operation * 7 + member * 3) % lens.len() as u64) as usize]).collect()
+}
+
+#[test]
+fn blocks_of_different_lengths_are_gathered_at_all() {
+    for members in [2, 3, 7] {
+        together(members, |node| {
+            for operation in 0..60 {
+                let (me, lens) = (node.rank, uneven(operation, members));
+                let mut own = words(operation, me, 0, lens[me as usize]);
+                let mut blocks: Vec<Vec<u32>> = lens.iter().map(|len| vec![0; *len as usize]).collect();
+                let in_place = operation % 3 == 0;
+                if in_place {
+                    blocks[me as usize].clone_from(&own);
+                }
+                let longest = 4 * lens.iter().copied().max().unwrap();
+                if longest == 0 {
+                    continue;
+                }
+                let call = Call::Allgather { block: longest, in_place };
+                let recv_from = blocks.iter_mut().map(|words| lend(words).buffer).collect();
+                let operands = Operands { send: lend(&mut own), recv_from, ..Operands::default() };
+                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(()));
+                for (from, block) in (0..).zip(&blocks) {
+                    assert!(*block == words(operation, from, 0, lens[from as usize]), "of {from}, {operation}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn parts_of_different_lengths_are_combined() {
+    for members in [2, 3, 7] {
+        together(members, |node| {
+            for operation in 0..60 {
+                let (me, counts) = (node.rank, uneven(operation, members));
+                let mut end = 0;
+                let parts: Vec<(u64, u64)> = counts
+                    .iter()
+                    .map(|count| {
+                        end += 4 * count;
+                        (end - 4 * count, 4 * count)
+                    })
+                    .collect();
+                let longest = counts.iter().copied().max().unwrap();
+                if longest == 0 {
+                    continue;
+                }
+                let block = Vector { count: longest, unit: 4 };
+                let call = Call::ReduceScatterBlock { block, commutes: true, in_place: false };
+                let mut own = words(operation, me, 0, end / 4);
+                let mut result = vec![0; counts[me as usize] as usize];
+                let operands = Operands { send: lend(&mut own), recv: lend(&mut result), ..Operands::default() };
+                let sum = sum();
+                let mut work = Work::new(call, &operands, Some(&sum), Some(&parts), node);
+                assert_eq!(wait(&mut work, node), Ok(()));
+                let first = (parts[me as usize].0 / 4) as usize;
+                for (at, word) in result.iter().enumerate() {
+                    let expected: u32 = (0..members).map(|from| words(operation, from, 0, end / 4)[first + at]).sum();
+                    assert_eq!(*word, expected, "{at} at {me} of {members}, {operation}");
+                }
+            }
+        });
+    }
+}
+
+/// The bytes that one member has for another one: of different lengths, some longer than a slot if `long`.
+fn block(operation: u64, from: u32, to: u32, long: bool) -> Vec<u32> {
+    let lens = [0, 1, 2, 13, 40, 7, 100, 3 * SLOT as u64 / 4];
+    let kinds = if long { 8 } else { 7 };
+    words(operation, from, to, lens[((operation * 5 + u64::from(from) * 3 + u64::from(to)) % kinds) as usize])
+}
+
+fn end(mut work: UnevenWork<'_>, node: &mut Node) -> (MpiResult<Rest>, Option<MpiError>) {
+    loop {
+        if let Some(result) = work.poll(node) {
+            return (result, work.into_fault());
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn lend_all(blocks: &mut [Vec<u32>]) -> Box<[Buffer]> {
+    blocks.iter_mut().map(|words| lend(words).buffer).collect()
+}
+
+#[test]
+fn members_exchange_blocks_whose_lengths_only_two_of_them_know() {
+    for members in [2, 3, 7] {
+        together(members, |node| {
+            let me = node.rank;
+            for operation in 0..60 {
+                let in_place = operation % 4 == 3;
+                // With two members, each block of a pair has the length of the other one if it is in place.
+                let pair = |a: u32, b: u32| if in_place { (a.min(b), a.max(b)) } else { (a, b) };
+                let of = |from: u32, to: u32| {
+                    let (low, high) = pair(from, to);
+                    words(operation, from, to, block(operation, low, high, false).len() as u64)
+                };
+                let mut send: Vec<Vec<u32>> = (0..members).map(|to| of(me, to)).collect();
+                let after: Vec<Vec<u32>> = (0..members).map(|from| of(from, me)).collect();
+                let mut recv: Vec<Vec<u32>> = after.iter().map(|words| vec![0; words.len()]).collect();
+                if in_place {
+                    recv.clone_from(&send);
+                    send.clear();
+                }
+                let operands =
+                    Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+                let work = UnevenWork::new(Uneven::Alltoall { in_place }, &operands, node);
+                assert_eq!(end(work, node), (Ok(Rest::Nothing), None));
+                assert!(
+                    recv == after || in_place && recv[me as usize] == of(me, me),
+                    "{operation} at {me} of {members}"
+                );
+                assert!(
+                    (0..members).all(|it| it == me || recv[it as usize] == after[it as usize]),
+                    "{operation} at {me}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn blocks_that_do_not_fit_are_left_to_messages() {
+    for members in [2, 3, 7] {
+        together(members, |node| {
+            let me = node.rank;
+            for operation in 0..60 {
+                let root = (operation % u64::from(members)) as u32;
+                let mut own = block(operation, me, 9, true);
+                let mut recv: Vec<Vec<u32>> = match me == root {
+                    true => (0..members).map(|from| vec![0; block(operation, from, 9, true).len()]).collect(),
+                    false => Vec::new(),
+                };
+                let operands = Operands { send: lend(&mut own), recv_from: lend_all(&mut recv), ..Operands::default() };
+                let work = UnevenWork::new(Uneven::Gather { root, in_place: false }, &operands, node);
+                let is_long = |member: &u32| block(operation, *member, 9, true).len() > SLOT / 4;
+                let rest: Vec<u32> =
+                    (0..members).filter(|it| *it != root && (me == root || *it == me) && is_long(it)).collect();
+                let expected = if rest.is_empty() { Rest::Nothing } else { Rest::Of(rest) };
+                assert_eq!(end(work, node), (Ok(expected), None));
+                for (from, got) in (0..).zip(&recv) {
+                    assert!(from != root && is_long(&from) || *got == block(operation, from, 9, true));
+                }
+
+                let mut send: Vec<Vec<u32>> = match me == root {
+                    true => (0..members).map(|to| block(operation, 11, to, true)).collect(),
+                    false => Vec::new(),
+                };
+                let after = block(operation, 11, me, true);
+                let mut got = vec![0; after.len()];
+                let operands = Operands { recv: lend(&mut got), send_to: lend_all(&mut send), ..Operands::default() };
+                let work = UnevenWork::new(Uneven::Scatter { root, in_place: false }, &operands, node);
+                let is_long = |member: &u32| block(operation, 11, *member, true).len() > SLOT / 4;
+                let (result, fault) = end(work, node);
+                assert_eq!(fault, None);
+                match result.unwrap() {
+                    Rest::Nothing => assert!(me == root || got == after, "{operation} at {me}"),
+                    Rest::Of(rest) => assert!(!rest.is_empty() && rest.iter().all(is_long), "{rest:?}"),
+                    Rest::All => panic!("a scatter is never left to messages as a whole"),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_block_of_another_length_is_an_error_at_its_receiver_alone() {
+    let (results, _) = together(3, |node| {
+        let me = node.rank;
+        let mut send: Vec<Vec<u32>> =
+            (0..3).map(|to| words(1, me, to, if (me, to) == (0, 2) { 5 } else { 4 })).collect();
+        let mut recv: Vec<Vec<u32>> = vec![vec![0; 4]; 3];
+        let operands = Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+        let (result, fault) = end(UnevenWork::new(Uneven::Alltoall { in_place: false }, &operands, node), node);
+        assert_eq!((result, &recv[1]), (Ok(Rest::Nothing), &words(1, 1, me, 4)));
+        fault.map(|fault| fault.text.into_owned())
+    });
+    assert_eq!(results, [None, None, Some("the block from rank 0 has 20 bytes, and there is room for 16".to_owned())]);
 }

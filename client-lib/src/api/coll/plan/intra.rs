@@ -10,12 +10,13 @@ use super::arguments::{
 pub(in crate::api::coll) use super::neighbor::{
     neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
 };
-use super::{On, Plan, What};
+use super::{On, Plan, Varied, What};
 use crate::abi::DatatypeHandle;
 use crate::api::args;
 use crate::api::ints::Ints;
+use crate::coll::Call;
+use crate::coll::node::Uneven;
 use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Call, choice};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::runtime::State;
@@ -108,7 +109,7 @@ pub(in crate::api::coll) unsafe fn gatherv(
         check = apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all);
         check = check.and_then(|()| fits(send.len(), recv_from[root as usize].len() as u64));
     }
-    let what = What::Schedule(choice::gatherv(here, root, send.len(), &lens(&recv_from), in_place));
+    let what = What::Uneven(Uneven::Gather { root, in_place });
     Ok(Plan::new((comm, members), what, Operands { send, recv_from, ..Operands::default() }).checked(check))
 }
 
@@ -176,7 +177,7 @@ pub(in crate::api::coll) unsafe fn scatterv(
             check = check.and_then(|()| fits(send_to[root as usize].len() as u64, recv.len()));
         }
     }
-    let what = What::Schedule(choice::scatterv(here, root, &lens(&send_to), recv.len(), in_place));
+    let what = What::Uneven(Uneven::Scatter { root, in_place });
     Ok(Plan::new((comm, members), what, Operands { recv, send_to, ..Operands::default() }).checked(check))
 }
 
@@ -237,7 +238,8 @@ pub(in crate::api::coll) unsafe fn allgatherv(
         false => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all)
             .and_then(|()| equal(send.len(), lens[here.rank as usize])),
     };
-    let what = What::Schedule(choice::allgatherv(here, send.len(), &lens, in_place));
+    let longest = lens.iter().copied().max().unwrap_or(0);
+    let what = What::Varied(Varied::Allgather { longest, in_place });
     Ok(Plan::new((comm, members), what, Operands { send, recv_from, ..Operands::default() }).checked(check))
 }
 
@@ -285,7 +287,7 @@ unsafe fn each_to_each(
     // SAFETY: the caller's promise.
     let recv_from = unsafe { places(state, recvbuf, recvcounts, rdispls, recvtypes, here)? };
     let from = lens(&recv_from);
-    let (mut send_to, mut to, mut check): (Box<[Buffer]>, _, _) = (Box::default(), None, Ok(()));
+    let (mut send_to, mut check): (Box<[Buffer]>, _) = (Box::default(), Ok(()));
     if !in_place {
         // SAFETY: the caller's promise.
         send_to = unsafe { places(state, sendbuf, sendcounts, sdispls, sendtypes, here)? };
@@ -294,8 +296,7 @@ unsafe fn each_to_each(
             check = apart((sendbuf, sendtype), total(&lens)?, (recvbuf, recvtype), total(&from)?);
         }
         check = check.and_then(|()| fits(lens[here.rank as usize], from[here.rank as usize]));
-        to = Some(lens);
     }
-    let what = What::Schedule(choice::alltoallv(here, to.as_deref(), &from));
+    let what = What::Uneven(Uneven::Alltoall { in_place });
     Ok(Plan::new((comm, members), what, Operands { send_to, recv_from, ..Operands::default() }).checked(check))
 }

@@ -5,12 +5,12 @@ use std::ffi::{c_int, c_void};
 use super::super::arguments::{
     apart, at_root_in_place, is_in_place, memory, result, there_is, to_be_scattered, too_many, vectors,
 };
-use super::super::{On, Plan, What, combining};
+use super::super::{On, Plan, Varied, What, combining};
 use crate::abi::{DatatypeHandle, OpHandle};
 use crate::api::args;
 use crate::api::ints::Ints;
 use crate::coll::operands::Memory;
-use crate::coll::{Call, choice};
+use crate::coll::{Call, Vector};
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::State;
 
@@ -149,8 +149,16 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     // SAFETY: the caller's promise.
     let (send, recv, check) =
         unsafe { to_be_scattered(state, sendbuf, recvbuf, all, counts[here.rank as usize], datatype)? };
-    let counts: Vec<u64> = counts.iter().map(|count| count.unsigned_abs()).collect();
+    let counts: Box<[u64]> = counts.iter().map(|count| count.unsigned_abs()).collect();
     combining(state, check, comm, members, send, recv, all, datatype, op, |vector, commutes| {
-        What::Schedule(choice::reduce_scatterv(here, &counts, vector.unit, commutes, in_place))
+        let mut end = 0;
+        let parts = counts.iter().map(|count| {
+            let len = count * vector.unit;
+            end += len;
+            (end - len, len)
+        });
+        let parts = parts.collect();
+        let longest = Vector { count: counts.iter().copied().max().unwrap_or(0), ..vector };
+        What::Varied(Varied::ReduceScatter { longest, counts, parts, commutes, in_place })
     })
 }

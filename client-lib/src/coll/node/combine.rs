@@ -1,0 +1,154 @@
+//! Reductions over shared memory: who combines which part of what all have left.
+//!
+//! With two members, each combines both vectors into its own memory. With more, the last one to arrive combines a short vector for
+//! all; of a longer one, each member combines a slice. Slices take one operation more, but all cores take part: the operation that
+//! brings piece k of the vectors also brings the slices of the result of piece k - 1.
+//!
+//! ```text
+//!  operation:      k                          k + 1                                k + 2
+//!  leaves:         piece k                    piece k + 1, own slice of result k   piece k + 2, own slice of result k + 1
+//!  then reads:     result k - 1               result k                             result k + 1
+//! ```
+//!
+//! Every element is combined by one member, in the order of ranks, so all members get the same bits.
+
+use super::way::slice;
+use super::work::{Work, write};
+use super::{Arrival, Node};
+use crate::memory::Buffer;
+
+impl Work<'_> {
+    /// Leaves a piece of this member's vector, after its slice of the result of the piece before.
+    #[inline]
+    pub(super) fn leave_vector(&self, node: &mut Node, stamp: u64, own: &Buffer) -> (u64, Arrival) {
+        if self.cut.is_sliced && self.index > 0 {
+            self.combine_slice(node, node.next - 1);
+        }
+        let (at, len) = self.cut.piece(self.index);
+        node.arrive(stamp, len, false, |slot| own.read(at, slot))
+    }
+
+    /// Combines this member's slice of the piece that all have left at the operation before.
+    fn combine_slice(&self, node: &Node, number: u64) {
+        let (_, len) = self.cut.piece(self.index - 1);
+        let part = slice(len, self.cut.unit, node.rank, node.size());
+        node.with_result(number, len, |result| {
+            self.combine(node, number, node.size(), len, part, result.cast::<u8>().wrapping_add(part.0));
+        });
+    }
+
+    /// The last member to arrive combines a vector that is not cut into slices.
+    pub(super) fn combine_for_all(&self, node: &Node, number: u64) {
+        if !self.cut.is_sliced {
+            let (_, len) = self.cut.piece(self.index);
+            node.with_result(number, len, |result| {
+                self.combine(node, number, node.size(), len, (0, len), result.cast());
+            });
+        }
+    }
+
+    /// Takes the result of a reduction, or of its piece, if this operation brings one.
+    #[inline]
+    pub(super) fn take_result(&self, node: &Node, number: u64) {
+        let recv = &self.operands.recv.buffer;
+        if !node.is_counted() {
+            return self.combine_first(node, number, node.size());
+        }
+        let (number, piece) = match self.cut.is_sliced {
+            false => (number, self.cut.piece(self.index)),
+            true if self.index == 0 => return,
+            true => (number - 1, self.cut.piece(self.index - 1)),
+        };
+        node.with_result_of(number, piece.1, |result| write(recv, piece.0, result));
+    }
+
+    /// Combines the piece that the first members have left, into the user's memory.
+    pub(super) fn combine_first(&self, node: &Node, number: u64, members: u32) {
+        let (at, len) = self.cut.piece(self.index);
+        self.combine_for_user(node, number, members, len, (0, len), at);
+    }
+
+    /// Leaves what a reduce-scatter combines: all parts at their places if they fit, otherwise a piece of each part.
+    #[inline]
+    pub(super) fn leave_parts(&self, node: &mut Node, stamp: u64, own: &Buffer) -> (u64, Arrival) {
+        if self.are_parts_whole(node) {
+            return node.arrive(stamp, own.len(), false, |slot| own.read(0, slot));
+        }
+        let (piece, members) = (self.cut.piece(0).1, node.size());
+        node.arrive(stamp, piece * members as usize, false, |slot| {
+            for (member, place) in (0..members).zip(slot.chunks_exact_mut(piece)) {
+                let (first, len) = self.part_of(member);
+                let (from, len) = self.cut.piece_of(len, self.index);
+                own.read(first + from, &mut place[..len]);
+            }
+        })
+    }
+
+    /// Combines this member's part, or a piece of it, into the user's memory.
+    pub(super) fn combine_part(&self, node: &Node, number: u64) {
+        let (first, len) = self.part_of(node.rank);
+        let (at, len) = self.cut.piece_of(len, self.index);
+        if self.are_parts_whole(node) {
+            let all = self.all_parts(node.size());
+            return self.combine_for_user(node, number, node.size(), all, (first, len), 0);
+        }
+        let piece = self.cut.piece(0).1;
+        let whole = piece * node.size() as usize;
+        self.combine_for_user(node, number, node.size(), whole, (node.rank as usize * piece, len), at);
+    }
+
+    fn are_parts_whole(&self, node: &Node) -> bool {
+        self.cut.is_whole() && self.all_parts(node.size()) <= node.room()
+    }
+
+    /// The part of the vector (first byte, length) that belongs to a member.
+    fn part_of(&self, member: u32) -> (usize, usize) {
+        match self.parts {
+            Some(parts) => parts.get(member as usize).map_or((0, 0), |(at, len)| (*at as usize, *len as usize)),
+            None => (member as usize * self.cut.block(), self.cut.block()),
+        }
+    }
+
+    fn all_parts(&self, members: u32) -> usize {
+        let (at, len) = self.part_of(members - 1);
+        at + len
+    }
+
+    /// Combines bytes (offset, length) of the `whole` that the first members have left, into the user's memory from byte `at` on.
+    fn combine_for_user(&self, node: &Node, number: u64, members: u32, whole: usize, part: (usize, usize), at: usize) {
+        let recv = &self.operands.recv.buffer;
+        let (Some(result), true) = (recv.as_contiguous(), members > 0 && recv.len() >= at + part.1) else { return };
+        self.combine(node, number, members, whole, part, result.wrapping_add(at));
+    }
+
+    /// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room
+    /// for them.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    fn combine(
+        &self,
+        node: &Node,
+        number: u64,
+        members: u32,
+        whole: usize,
+        (at, len): (usize, usize),
+        result: *mut u8,
+    ) {
+        let Some(reduction) = self.reduction else { return };
+        let count = len / self.cut.unit;
+        for member in 0..members {
+            node.with_data(number, member, whole, |data| {
+                let from = data.cast::<u8>().wrapping_add(at);
+                // SAFETY: the part lies within a member's data, which that member does not change until all have read
+                // it; only this member uses this part of `result`. Predefined operations commute, so they may be applied
+                // from the right.
+                unsafe {
+                    if member == 0 {
+                        result.copy_from(from, len);
+                    } else {
+                        reduction.apply(from, result, count);
+                    }
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Gather, scatter and alltoall of blocks whose lengths only some members know: the v and w forms.
+//!
+//! Each member says with its stamp how long its longest block is, and leaves each block behind a word with its length:
+//!
+//! ```text
+//!  slot of a member:   | length: u64 | block, padded | length | block, padded | …      one for each other member, equally far apart
+//! ```
+//!
+//! So a receiver finds its block, and notices a wrong length. In an alltoall, all members see the longest block of all, and go on in
+//! as many operations as that takes. In a gather or scatter, blocks that do not fit into one operation travel as messages ([`Rest`]):
+//! so no member waits for one on which it does not depend.
+
+use super::way::{PIECED, PIECED_FOR_EACH, share};
+use super::work::{REFUSED, died, disagrees, take};
+use super::{Arrival, Node};
+use crate::coll::operands::Operands;
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+
+/// A function. The blocks are those of [`Operands::send_to`] and [`Operands::recv_from`]; a member that sends or receives only one
+/// block has it in [`Operands::send`] or [`Operands::recv`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uneven {
+    /// `MPI_Gatherv`.
+    Gather {
+        /// The rank that receives all blocks.
+        root: u32,
+        /// The root's own block is already in its place.
+        in_place: bool,
+    },
+    /// `MPI_Scatterv`.
+    Scatter {
+        /// The rank that has all blocks.
+        root: u32,
+        /// The root's own block stays in its place.
+        in_place: bool,
+    },
+    /// `MPI_Alltoallv`, `MPI_Alltoallw`.
+    Alltoall {
+        /// Each block to send lies where the block from the same rank will be received.
+        in_place: bool,
+    },
+}
+
+/// What is left to be done by messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing.
+    Nothing,
+    /// Everything: no block has been moved.
+    All,
+    /// Of a gather or scatter, the blocks of these members.
+    Of(Vec<u32>),
+}
+
+/// A call in progress. [`UnevenWork::poll`] continues it.
+#[derive(Debug)]
+pub struct UnevenWork<'a> {
+    call: Uneven,
+    operands: &'a Operands,
+    /// The longest block that this member leaves for another one.
+    longest: u64,
+    /// How many operations are over.
+    index: usize,
+    /// The operation that it waits for.
+    waits: Option<u64>,
+    /// What was wrong with a block: this member takes part to the end all the same.
+    fault: Option<MpiError>,
+    rest: Vec<u32>,
+}
+
+/// The length in front of each block.
+const WORD: usize = 8;
+
+impl<'a> UnevenWork<'a> {
+    /// For a communicator whose members share memory in which blocks fit ([`UnevenWork::fits`]).
+    pub fn new(call: Uneven, operands: &'a Operands, node: &Node) -> Self {
+        let mut work = Self { call, operands, longest: 0, index: 0, waits: None, fault: None, rest: Vec::new() };
+        let others = (0..node.size()).filter(|member| *member != node.rank);
+        work.longest = match call {
+            Uneven::Gather { root, .. } if root == node.rank => 0,
+            Uneven::Gather { .. } => operands.send.len(),
+            Uneven::Scatter { root, .. } if root != node.rank => 0,
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                others.map(|member| work.block_to(member).len() as u64).max().unwrap_or(0)
+            }
+        };
+        work
+    }
+
+    fn block_to(&self, member: u32) -> &'a Buffer {
+        let blocks = match self.call {
+            Uneven::Alltoall { in_place: true } => &self.operands.recv_from,
+            Uneven::Gather { .. } | Uneven::Scatter { .. } | Uneven::Alltoall { .. } => &self.operands.send_to,
+        };
+        &blocks[member as usize]
+    }
+
+    /// Continues the call; once it is over, returns what is left.
+    pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<Rest>> {
+        loop {
+            let number = match self.waits {
+                Some(number) => number,
+                None => {
+                    if !node.has_room() {
+                        return node.broken().map(|rank| Err(died(rank)));
+                    }
+                    let number = self.arrive(node);
+                    self.waits = Some(number);
+                    number
+                }
+            };
+            let is_there = match self.awaited(node) {
+                Awaited::None => true,
+                Awaited::One(member) => node.has_arrived(number, member),
+                Awaited::All => node.all_arrived(number),
+            };
+            if !is_there {
+                return node.broken().map(|rank| Err(died(rank)));
+            }
+            self.waits = None;
+            if let Err(error) = self.agreed(node, number) {
+                return Some(Err(error));
+            }
+            if let Uneven::Alltoall { .. } = self.call
+                && self.index == 0
+            {
+                let longest = self.longest_of_all(node, number);
+                let most = if node.size() == 2 { PIECED } else { PIECED_FOR_EACH.min(16 * self.most(node) as u64) };
+                if longest > most {
+                    return Some(Ok(Rest::All));
+                }
+                self.longest = self.longest.max(longest);
+            }
+            self.read(node, number);
+            self.index += 1;
+            if self.index >= self.operations(node) {
+                let rest = std::mem::take(&mut self.rest);
+                return Some(Ok(if rest.is_empty() { Rest::Nothing } else { Rest::Of(rest) }));
+            }
+        }
+    }
+
+    /// What was wrong with a block. The others depend on the rest all the same.
+    pub fn into_fault(self) -> Option<MpiError> {
+        self.fault
+    }
+
+    /// Whether slots of `room` bytes are large enough for so many members.
+    pub fn fits(members: u32, room: usize) -> bool {
+        members > 1 && share(room, members) >= 2 * WORD
+    }
+
+    /// The bytes of a block for one of the others that fit into a slot.
+    fn most(&self, node: &Node) -> usize {
+        (share(node.room(), node.size()) & !(WORD - 1)) - WORD
+    }
+
+    fn operations(&self, node: &Node) -> usize {
+        match self.call {
+            Uneven::Gather { .. } | Uneven::Scatter { .. } => 1,
+            Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(self.most(node)).max(1),
+        }
+    }
+
+    fn awaited(&self, node: &Node) -> Awaited {
+        let (me, room) = (node.rank, node.room() as u64);
+        match self.call {
+            Uneven::Alltoall { .. } => Awaited::All,
+            Uneven::Gather { root, .. } if root == me => Awaited::All,
+            // Before it sends a message, it must know that the root receives it.
+            Uneven::Gather { root, .. } if self.longest > room => Awaited::One(root),
+            Uneven::Scatter { root, .. } if root != me => Awaited::One(root),
+            Uneven::Scatter { .. } if self.longest > self.most(node) as u64 => Awaited::All,
+            Uneven::Gather { .. } | Uneven::Scatter { .. } => Awaited::None,
+        }
+    }
+
+    fn stamp(&self) -> u64 {
+        let (kind, root) = match self.call {
+            Uneven::Gather { root, .. } => (16, root),
+            Uneven::Scatter { root, .. } => (17, root),
+            Uneven::Alltoall { .. } => (18, 0),
+        };
+        kind << 56 | u64::from(root) << 32 | self.longest.min(u64::from(u32::MAX))
+    }
+
+    /// The distance of two blocks in the slot of a member that has left this stamp.
+    fn stride(&self, node: &Node, stamp: u64) -> usize {
+        let longest = (stamp as u32 as usize).min(self.most(node));
+        (WORD + longest).next_multiple_of(WORD)
+    }
+
+    /// Leaves this member's blocks, or a piece of each.
+    fn arrive(&self, node: &mut Node) -> u64 {
+        let (stamp, me, others) = (self.stamp(), node.rank, node.size() as usize - 1);
+        let (room, most) = (node.room(), self.most(node));
+        let (number, arrival) = match self.call {
+            Uneven::Gather { root, .. } if root != me && self.longest <= room as u64 => {
+                let send = &self.operands.send.buffer;
+                node.arrive(stamp, send.len(), false, |slot| send.read(0, slot))
+            }
+            Uneven::Scatter { root, .. } if root != me => node.arrive(stamp, 0, false, |_| ()),
+            Uneven::Gather { root, .. } => node.arrive(stamp, 0, root == me, |_| ()),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                let is_rooted = matches!(self.call, Uneven::Scatter { .. });
+                let stride = self.stride(node, stamp);
+                node.arrive(stamp, others * stride, is_rooted, |slot| {
+                    for (index, place) in slot.chunks_exact_mut(stride).enumerate() {
+                        let block = self.block_to((index + usize::from(index >= me as usize)) as u32);
+                        let (word, place) = place.split_at_mut(WORD);
+                        word.copy_from_slice(&(block.len() as u64).to_ne_bytes());
+                        // A block that goes as a message leaves nothing but its length.
+                        if !is_rooted || block.len() <= most {
+                            let (at, len) = piece(block.len(), most, self.index);
+                            block.read(at, &mut place[..len]);
+                        }
+                    }
+                })
+            }
+        };
+        if arrival == Arrival::Last {
+            let kind = stamp >> 32;
+            let differing = (0..node.size()).find(|member| node.stamp(number, *member) >> 32 != kind);
+            node.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
+        }
+        number
+    }
+
+    /// Whether the members that this one depends on have called the same function.
+    fn agreed(&self, node: &Node, number: u64) -> MpiResult {
+        let (kind, me) = (self.stamp() >> 32, node.rank);
+        let differs = |member: &u32| node.stamp(number, *member) >> 32 != kind;
+        let differing = match self.awaited(node) {
+            Awaited::None => None,
+            Awaited::One(member) => Some(member).filter(differs),
+            // A member that has refused must not keep the others from their blocks in a gather or scatter: see `read`.
+            Awaited::All if !matches!(self.call, Uneven::Alltoall { .. }) => {
+                (0..node.size()).find(|it| *it != me && differs(it) && node.stamp(number, *it) != REFUSED)
+            }
+            Awaited::All => (0..node.size()).find(differs),
+        };
+        differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
+    }
+
+    fn longest_of_all(&self, node: &Node, number: u64) -> u64 {
+        (0..node.size()).map(|member| u64::from(node.stamp(number, member) as u32)).max().unwrap_or(0)
+    }
+
+    /// Reads the blocks that it waited for.
+    fn read(&mut self, node: &Node, number: u64) {
+        let (me, others) = (node.rank, (0..node.size()).filter(|member| *member != node.rank));
+        let Operands { send, recv, send_to, recv_from, .. } = self.operands;
+        match self.call {
+            Uneven::Gather { root, .. } if root != me => {
+                if self.longest > node.room() as u64 {
+                    self.rest.push(me);
+                }
+            }
+            Uneven::Gather { in_place, .. } => {
+                for member in others {
+                    let stamp = node.stamp(number, member);
+                    let (len, into) = (stamp as u32 as usize, &recv_from[member as usize]);
+                    if stamp == REFUSED {
+                        self.fault = Some(disagrees(node, number, member));
+                    } else if len > node.room() {
+                        self.rest.push(member);
+                    } else if self.check(len, into.len(), member) {
+                        take(node, number, member, len, (0, len), into, 0);
+                    }
+                }
+                if !in_place {
+                    crate::coll::operands::copy(&send.buffer, &recv_from[me as usize].part(0, send.buffer.len()));
+                }
+            }
+            Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
+            Uneven::Scatter { in_place, .. } => {
+                let most = self.most(node);
+                for member in others.filter(|member| send_to[*member as usize].len() > most) {
+                    match node.stamp(number, member) {
+                        REFUSED => self.fault = Some(disagrees(node, number, member)),
+                        _ => self.rest.push(member),
+                    }
+                }
+                if !in_place {
+                    let own = &send_to[me as usize];
+                    crate::coll::operands::copy(own, &recv.buffer.part(0, own.len()));
+                }
+            }
+            Uneven::Alltoall { in_place } => {
+                for member in others {
+                    self.read_block(node, number, member, &recv_from[member as usize]);
+                }
+                if !in_place && self.index == 0 {
+                    let own = &send_to[me as usize];
+                    crate::coll::operands::copy(own, &recv_from[me as usize].part(0, own.len()));
+                }
+            }
+        }
+    }
+
+    /// Reads the block that a member has left for this one, or a piece of it.
+    #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
+    fn read_block(&mut self, node: &Node, number: u64, member: u32, into: &Buffer) {
+        let (stride, most) = (self.stride(node, node.stamp(number, member)), self.most(node));
+        let whole = (node.size() as usize - 1) * stride;
+        let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
+        let mut word = [0; WORD];
+        node.with_data(number, member, whole, |data| {
+            // SAFETY: the word lies within the slot; the member has left it before it arrived.
+            unsafe { word.as_mut_ptr().copy_from(data.cast::<u8>().add(index * stride), WORD) };
+        });
+        let len = usize::try_from(u64::from_ne_bytes(word)).unwrap_or(usize::MAX);
+        if len > most && matches!(self.call, Uneven::Scatter { .. }) {
+            self.rest.push(node.rank);
+        } else if self.check(len, into.len(), member) {
+            let (at, len) = piece(len, most.min(stride - WORD).max(1), self.index);
+            take(node, number, member, whole, (index * stride + WORD, len), into, at);
+        }
+    }
+
+    /// Whether a block has the expected length; if not, notes that it has not.
+    fn check(&mut self, len: usize, expected: usize, member: u32) -> bool {
+        if len != expected && self.fault.is_none() {
+            let text = format!("the block from rank {member} has {len} bytes, and there is room for {expected}");
+            self.fault = Some(MpiError::truncate(text));
+        }
+        len == expected
+    }
+}
+
+/// The members that a member waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    None,
+    One(u32),
+    All,
+}
+
+/// The bytes (offset, length) of a block that an operation brings.
+fn piece(len: usize, most: usize, operation: usize) -> (usize, usize) {
+    let at = operation.saturating_mul(most).min(len);
+    (at, most.min(len - at))
+}

@@ -1,0 +1,182 @@
+//! How a call is executed over the shared memory, and how its blocks are cut into operations. All members come to the same answers.
+
+use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
+use crate::op::Reduction;
+
+/// How a call is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Through slots: [`super::Work`].
+    Slots,
+    /// Directly from memory to memory: [`super::Pull`].
+    Pull,
+}
+
+/// The longest block for all members that goes through slots in pieces. A piece that all members read is still in the
+/// cache; two copies then take a third of the time of one copy by the kernel (measured with 2 to 16 members on two
+/// cores).
+pub(super) const PIECED: u64 = 4 << 20;
+
+/// The longest block for a single member that goes through slots. Each byte of a longer one is read only once, and the
+/// pieces for each member become short.
+pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
+
+/// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
+/// needs one wait less.
+const SLICED: u64 = 16 << 10;
+
+/// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's
+/// memory (`pulls`); `None` if it needs messages. All members get the same answer.
+pub fn way(
+    call: Call,
+    size: u32,
+    room: usize,
+    pulls: bool,
+    reduction: Option<&Reduction>,
+    is_dense: bool,
+) -> Option<Way> {
+    if size < 2 {
+        return None;
+    }
+    let (room, members) = (room as u64, u64::from(size));
+    let in_pieces = |len: u64, most: u64| match len {
+        0 => None,
+        len if len <= most => Some(Way::Slots),
+        _ => pulls.then_some(Way::Pull),
+    };
+    // A user function must be called with nothing locked; elements with holes are combined in the user's own memory.
+    let combines = |len: u64, unit: u64, members: u64| {
+        let can = is_dense && unit * members <= room && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
+        (can && len > 0).then_some(Way::Slots)
+    };
+    match call {
+        Call::Barrier => Some(Way::Slots),
+        Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
+        Call::Gather { block, .. } | Call::Scatter { block, .. } => {
+            (0 < block && block <= PIECED).then_some(Way::Slots)
+        }
+        Call::Allgather { block, .. } => in_pieces(block, PIECED),
+        Call::Alltoall { block, .. } if 0 < block && block <= room / 64 && block * (members - 1) <= room => {
+            Some(Way::Slots)
+        }
+        Call::Alltoall { block, .. } => {
+            let pieces = 16 * share(room as usize, size) as u64;
+            let most = if members == 2 || !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
+            in_pieces(block, most)
+        }
+        Call::Reduce { vector, .. }
+        | Call::Allreduce { vector, .. }
+        | Call::Scan { vector, .. }
+        | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
+        Call::ReduceScatterBlock { block, .. } => combines(block.len(), block.unit, members),
+    }
+}
+
+/// The part of a member's slot for each other member.
+pub(super) fn share(room: usize, members: u32) -> usize {
+    let share = room / (members as usize - 1);
+    // Pieces begin at cache lines.
+    if share >= 64 { share & !63 } else { share }
+}
+
+/// The pieces of a block, one for each operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The length of the longest block.
+    block: usize,
+    piece: usize,
+    /// Bytes of an element; 1 if nothing is combined.
+    pub(super) unit: usize,
+    /// Each member combines a slice of each piece, in the operation after the one that brings the piece.
+    pub(super) is_sliced: bool,
+}
+
+impl Cut {
+    /// For a call among `size` members with slots of `room` bytes, for which [`way`] returned [`Way::Slots`].
+    pub(super) fn of(call: Call, size: u32, room: usize) -> Self {
+        let whole = |block: u64| Self { block: block as usize, piece: room, unit: 1, is_sliced: false };
+        // Nothing is divided for a block that fits: this is on the way of every short call.
+        let for_each = |block: u64, count: u32| match block.saturating_mul(u64::from(count)) <= room as u64 {
+            true => Self { piece: (block as usize).max(1), ..whole(block) },
+            false => Self { piece: share(room, count + 1), ..whole(block) },
+        };
+        let elements = |vector: Vector, cut: Self| {
+            let unit = vector.unit.max(1) as usize;
+            let piece = if cut.is_whole() { cut.piece } else { cut.piece - cut.piece % unit };
+            Self { piece, unit, ..cut }
+        };
+        match call {
+            Call::Barrier => whole(0),
+            Call::Bcast { len, .. } => whole(len),
+            Call::Gather { block, .. } | Call::Allgather { block, .. } => whole(block),
+            Call::Scatter { block, .. } | Call::Alltoall { block, .. } => for_each(block, size - 1),
+            Call::Reduce { vector, .. } | Call::Allreduce { vector, .. } => {
+                let is_sliced = size > 2 && vector.len() >= SLICED.min(room as u64);
+                Self { is_sliced, ..elements(vector, whole(vector.len())) }
+            }
+            Call::Scan { vector, .. } | Call::Exscan { vector, .. } => elements(vector, whole(vector.len())),
+            Call::ReduceScatterBlock { block, .. } => {
+                let is_whole = block.len().saturating_mul(u64::from(size)) <= room as u64;
+                let piece = if is_whole { block.len() as usize } else { room / size as usize };
+                elements(block, Self { piece, ..whole(block.len()) })
+            }
+        }
+    }
+
+    /// The length of the longest block.
+    pub(super) fn block(self) -> usize {
+        self.block
+    }
+
+    /// The number of operations that the call takes.
+    pub(super) fn operations(self) -> usize {
+        let pieces = if self.is_whole() { 1 } else { self.block.div_ceil(self.piece) };
+        pieces + usize::from(self.is_sliced)
+    }
+
+    /// Whether the whole block goes in one piece.
+    pub(super) fn is_whole(self) -> bool {
+        self.block <= self.piece
+    }
+
+    /// The bytes (offset, length) of a block of `len` bytes that an operation brings; none if it is past the end.
+    pub(super) fn piece_of(self, len: usize, operation: usize) -> (usize, usize) {
+        let at = operation.saturating_mul(self.piece).min(len);
+        (at, self.piece.min(len - at))
+    }
+
+    /// The bytes of the longest block that an operation brings.
+    pub(super) fn piece(self, operation: usize) -> (usize, usize) {
+        self.piece_of(self.block, operation)
+    }
+}
+
+/// The bytes (offset, length) of `len` bytes that a member combines: whole elements, and whole cache lines where it can be.
+pub(super) fn slice(len: usize, unit: usize, member: u32, members: u32) -> (usize, usize) {
+    const LINE: usize = 64;
+    let unit = if LINE.is_multiple_of(unit) { LINE } else { unit.max(1) };
+    let each = len.div_ceil(unit).div_ceil(members as usize) * unit;
+    let at = (member as usize * each).min(len);
+    (at, each.min(len - at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_cover_everything_once_and_never_cut_an_element() {
+        for (len, unit) in [(48, 8), (64, 8), (65_536, 8), (65_520, 12), (12, 12), (1000, 1), (4096, 128), (96, 16)] {
+            for members in [3, 4, 7, 16, 100] {
+                let mut end = 0;
+                for member in 0..members {
+                    let (at, part) = slice(len, unit, member, members);
+                    assert_eq!((at, at % unit, part % unit), (end, 0, 0), "{len} {unit} {member} of {members}");
+                    end += part;
+                }
+                assert_eq!(end, len);
+            }
+        }
+    }
+}
