@@ -12,6 +12,7 @@ mod nodes;
 mod phases;
 mod scale;
 mod submit;
+mod sweep;
 mod turns;
 
 use std::ffi::OsString;

