@@ -96,13 +96,23 @@ fn ranks_know_their_rank_size_and_job() {
 }
 
 #[test]
-fn each_rank_leads_a_session_and_has_its_own_share_of_a_busy_machine() {
+fn ranks_lead_sessions_if_they_have_processors_of_their_own_and_otherwise_share_one() {
     let dvm = Dvm::start(1);
-    let printed = dvm.rsctl(["run", "-n", "3", "sh", "-c", "ps -o pid=,pgid=,sid= -p $$"]).ok();
-    assert_eq!(printed.lines().count(), 3, "{printed}");
-    for line in printed.lines() {
-        let numbers: Vec<&str> = line.split_whitespace().collect();
-        assert!(numbers.iter().all(|number| *number == numbers[0]), "pid, process group and session: {line}");
+    let processors = std::thread::available_parallelism().unwrap().get();
+    for (ranks, own) in [(1, true), (processors, true), (2 * processors + 1, false)] {
+        let ranks = ranks.to_string();
+        let run =
+            ["run", "--oversubscribe", "--bind-to", "none", "-n", &ranks, "sh", "-c", "ps -o pid=,pgid=,sid= -p $$"];
+        let printed = dvm.rsctl(run).ok();
+        assert_eq!(printed.lines().count().to_string(), ranks, "{printed}");
+        let mut sessions = Vec::new();
+        for line in printed.lines() {
+            let numbers: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(numbers[0], numbers[1], "pid, process group and session: {line}");
+            assert_eq!(numbers[0] == numbers[2], own, "pid, process group and session: {line}");
+            sessions.push(numbers[2]);
+        }
+        assert!(own || sessions.iter().all(|session| *session == sessions[0]), "{printed}");
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Command<'a> {
     pub(crate) cpus: &'a [u32],
     /// Its memory policy; None: the policy of this process.
     pub(crate) memory: Option<&'a MemoryPolicy>,
+    /// Whether it leads a session of its own; otherwise it is in that of this process.
+    pub(crate) own_session: bool,
 }
 
 /// Why a process did not start.
@@ -186,7 +188,7 @@ fn start(command: &Command<'_>, program: &CStr, argv: &[CString]) -> Result<Pid,
         actions.dup(copy.as_ref().map_or(*from, AsFd::as_fd), *to)?;
     }
     actions.chdir(command.wdir)?;
-    let attributes = Attributes::new()?;
+    let attributes = Attributes::new(command.own_session)?;
     let argv = pointers(argv);
     let envp = pointers(command.env.iter().chain(command.own_env));
     let mut pid = 0;
@@ -256,18 +258,15 @@ impl Drop for FileActions {
     }
 }
 
-/// The attributes of the child: own session and process group, empty signal mask, default dispositions.
-///
-/// Linux divides the processors among sessions first (`sched_autogroup`). With one session for all ranks of a node, they get together
-/// what one other program gets.
+/// The attributes of the child: own process group, and own session if that is wanted, empty signal mask, default dispositions.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
-    fn new() -> Result<Attributes, Errno> {
+    fn new(own_session: bool) -> Result<Attributes, Errno> {
         let mut attributes = MaybeUninit::uninit();
         let (mut none, mut all) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
-        let flags =
-            libc::c_int::from(libc::POSIX_SPAWN_SETSID) | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        let group = if own_session { libc::POSIX_SPAWN_SETSID.into() } else { libc::POSIX_SPAWN_SETPGROUP };
+        let flags = libc::c_int::from(group) | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         // SAFETY: every pointer is to a local of the type that the call wants, initialised by the call before it.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());
@@ -275,6 +274,7 @@ impl Attributes {
             all.as_mut_ptr().write_bytes(0xff, 1);
             check(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
             let mut attributes = Attributes(attributes.assume_init());
+            check(libc::posix_spawnattr_setpgroup(&mut attributes.0, 0))?;
             check(libc::posix_spawnattr_setsigmask(&mut attributes.0, none.as_ptr()))?;
             check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, all.as_ptr()))?;
             check(libc::posix_spawnattr_setflags(&mut attributes.0, flags as libc::c_short))?;

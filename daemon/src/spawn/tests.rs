@@ -53,6 +53,7 @@ fn run(script: &str, wdir: &Path, stdin: BorrowedFd<'_>, pass: &[(BorrowedFd<'_>
         pass,
         cpus: &[],
         memory: None,
+        own_session: true,
     })
     .expect("a shell");
     drop(theirs);
@@ -90,6 +91,7 @@ fn refusal(program: &Path, wdir: &Path, env: &[CString]) -> SpawnError {
         pass: &[],
         cpus: &[],
         memory: None,
+        own_session: true,
     };
     spawn(&command).expect_err("this cannot start")
 }
@@ -175,6 +177,7 @@ fn a_text_without_an_interpreter_line_is_run_by_a_shell() {
         pass: &[],
         cpus: &[],
         memory: None,
+        own_session: true,
     })
     .expect("a shell runs it");
     drop(theirs);

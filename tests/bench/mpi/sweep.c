@@ -127,22 +127,23 @@ static long times_of(Repeat *repeat, Cell *cell) {
 /* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
 static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
     double start = now(), spent = 0;
-    int count = 0, go_on = 1, next = FEWEST_SAMPLES;
-    while (go_on && count < MOST_SAMPLES) {
-        if (barrier)
-            MPI_Barrier(MPI_COMM_WORLD);
-        double since = now();
-        repeat(cell, times);
-        double took = now() - since;
-        samples[count++] = took / (double)times;
-        spent += took;
-        if (count == next) { /* Rank 0 decides, now and then, so that deciding costs little. */
-            go_on = spent < budget && now() - start < COSTLY;
-            MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
-            if (!barrier)
+    int count = 0, more = FEWEST_SAMPLES, next = 0;
+    while (more > 0 && count < MOST_SAMPLES) {
+        next += more;
+        for (; count < next && count < MOST_SAMPLES; count++) {
+            if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);
-            next += spent / count < 1e-4 ? 32 : 4;
+            double since = now();
+            repeat(cell, times);
+            double took = now() - since;
+            samples[count] = took / (double)times;
+            spent += took;
         }
+        /* Rank 0 decides, now and then, so that deciding costs little. */
+        more = spent >= budget || now() - start >= COSTLY ? 0 : spent / count < 1e-4 ? 32 : 4;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        if (!barrier)
+            MPI_Barrier(MPI_COMM_WORLD);
     }
     return count;
 }
