@@ -35,6 +35,7 @@
 
 mod area;
 mod combine;
+mod faster;
 mod handover;
 #[cfg(test)]
 mod models;
@@ -123,6 +124,7 @@ pub struct Node {
     word: Box<u64>,
     /// The verified pid of each member; 0 if not verified yet.
     checked: Box<[i32]>,
+    faster: faster::Faster,
 }
 
 /// The next action after an arrival.
@@ -141,7 +143,18 @@ impl Node {
         let word = RandomState::new().build_hasher().finish();
         let checked = vec![0; area.shape().members as usize];
         let (pid, word) = (std::process::id(), Box::new(word));
-        Self { area, rank, next: 0, known: 0, ring, pulls: false, pid, word, checked: checked.into() }
+        Self {
+            area,
+            rank,
+            next: 0,
+            known: 0,
+            ring,
+            pulls: false,
+            pid,
+            word,
+            checked: checked.into(),
+            faster: Default::default(),
+        }
     }
 
     /// Sets whether members read each other's memory. All members must set the same.

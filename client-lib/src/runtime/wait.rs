@@ -12,9 +12,9 @@ use super::{Guard, Runtime, State};
 /// A process that gets the core by a yield keeps it longer than this.
 const TURN: Duration = Duration::from_micros(2);
 
-/// After this many yields that did not give the core to another process, a process sleeps: the others sleep as well, or
-/// the scheduler counts each rank as a session of its own, between which a yield has no effect (autogroups, under
-/// launchers that call `setsid` for each rank).
+/// After this many yields that did not give the core to another process, a process sleeps, unless yields reach all ranks of its node: the
+/// scheduler may count each rank as a session of its own, between which a yield has no effect (autogroups, under launchers that
+/// call `setsid` for each rank). Where yields do reach all, nobody needs this core, and waking it up from its idleness takes long.
 const IN_VAIN: u32 = 16;
 
 /// The longest sleep: the transports' deadlines are checked this often.
@@ -173,6 +173,7 @@ impl Guard<'_> {
         if self.spins() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();
         }
+        self.waiting.yields_reach = self.engine.transport().shares_session();
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);
@@ -267,7 +268,7 @@ impl Idle {
         }
         if self.elapsed < waiting.spin {
             Pause::Spin
-        } else if self.elapsed < waiting.spin + waiting.yield_for && self.in_vain < IN_VAIN {
+        } else if self.elapsed < waiting.spin + waiting.yield_for && (waiting.yields_reach || self.in_vain < IN_VAIN) {
             Pause::Yield
         } else {
             Pause::Sleep

@@ -19,6 +19,8 @@ pub(super) struct Waiting {
     pub(super) others: u32,
     /// How many requests had ended when the sleeping threads were last woken.
     pub(super) reported: u64,
+    /// Whether yields reach the other ranks of this node, because all belong to one session.
+    pub(super) yields_reach: bool,
     /// How often a thread has slept.
     pub(super) sleeps: u64,
 }
@@ -40,7 +42,16 @@ impl Waiting {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, is_set: false, yield_for: YIELD, sleeper: None, others: 0, reported: 0, sleeps: 0 }
+        Self {
+            spin: Duration::ZERO,
+            is_set: false,
+            yield_for: YIELD,
+            sleeper: None,
+            others: 0,
+            reported: 0,
+            yields_reach: false,
+            sleeps: 0,
+        }
     }
 }
 

@@ -253,6 +253,11 @@ impl Routes {
         self.shm.as_ref().is_some_and(Shm::shares_cores)
     }
 
+    /// Whether this process and its connected peers on its node belong to one session, so that a yield of one reaches the others.
+    pub fn shares_session(&self) -> bool {
+        self.shm.as_ref().is_some_and(Shm::shares_session)
+    }
+
     /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable; `None`
     /// without shared memory.
     pub fn watch_bell(&self, bell: OwnedFd) -> Option<Watched> {

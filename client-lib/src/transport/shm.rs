@@ -18,7 +18,7 @@
 //! told to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
 
 mod cells;
-mod choice;
+pub mod choice;
 mod connect;
 mod copy;
 mod crowd;
@@ -229,6 +229,11 @@ impl Shm {
         self.crowd.shares_cores()
     }
 
+    /// Whether this process and its connected peers belong to one session.
+    pub fn shares_session(&self) -> bool {
+        self.crowd.shares_session()
+    }
+
     /// Declares a peer of this name on this node. It may not have started yet; nothing happens before one of the two
     /// sends something to the other.
     pub fn expect(&mut self, peer: Peer, name: ProcessName) {
@@ -289,7 +294,7 @@ impl Shm {
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?;
-            let (way, timed) = if len > SMALL { up.fill.next() } else { (Way::First, false) };
+            let (way, timed) = if len > SMALL { up.fill.choose() } else { (Way::First, false) };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {
                 (Way::Second, Some(bytes)) => copy::stream(into, bytes),

@@ -42,10 +42,10 @@ enum How<'a> {
 
 /// How to execute a call; `None` if it needs messages. All members get the same answer.
 #[inline]
-fn how(plan: &Plan, pulls: bool) -> Option<How<'_>> {
+fn how(plan: &Plan, pulls: bool, faster: u32) -> Option<How<'_>> {
     let size = plan.members.here.size;
     let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
-    let way = |call| way(call, size, SLOT, pulls, plan.reduction.as_ref(), is_dense);
+    let way = |call| way(call, size, SLOT, pulls, faster, plan.reduction.as_ref(), is_dense);
     match &plan.what {
         What::Call(call) => match way(*call)? {
             Way::Slots => Some(How::Slots(*call, None)),
@@ -70,8 +70,9 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     if matches!(sharing, Sharing::Never | Sharing::Busy) {
         return None;
     }
-    let pulls = if let Sharing::Ready(shared) = sharing { shared.node.pulls() } else { true };
-    let how = how(plan, pulls)?;
+    let (pulls, faster) =
+        if let Sharing::Ready(shared) = sharing { (shared.node.pulls(), shared.node.faster()) } else { (true, 0) };
+    let how = how(plan, pulls, faster)?;
     if let Sharing::Untried(calls) = sharing {
         *calls += 1;
         if *calls < WORTH_IT {
@@ -92,13 +93,17 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
         _ if fault.is_some() => complete(guard, &plan.members, node, refuse).map(|()| Rest::Nothing),
         How::Slots(call, parts) => {
             let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref(), parts, node);
-            complete(guard, &plan.members, node, |node| work.poll(node)).map(|()| Rest::Nothing)
+            let result =
+                node.measured(call, Way::Slots, |node| complete(guard, &plan.members, node, |node| work.poll(node)));
+            result.map(|()| Rest::Nothing)
         }
         // Before the memory was set up, it was unknown whether members can read each other's memory.
         How::Pull(_) if !node.pulls() => Ok(Rest::All),
         How::Pull(call) => {
             let mut pull = Pull::new(call, &plan.operands);
-            complete(guard, &plan.members, node, |node| pull.poll(node)).map(|went_well| {
+            let result =
+                node.measured(call, Way::Pull, |node| complete(guard, &plan.members, node, |node| pull.poll(node)));
+            result.map(|went_well| {
                 node.pull(went_well);
                 if went_well { Rest::Nothing } else { Rest::All }
             })

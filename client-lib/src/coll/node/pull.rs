@@ -6,7 +6,7 @@
 //! and all later ones use messages. Each member's pid is verified once with a word of that member's own, because in another
 //! pid namespace the number may belong to a different process.
 
-use super::work::{agreed, died, stamp};
+use super::work::{agreed, died, differ, stamp};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
 use crate::coll::operands::{self, Operands};
@@ -64,6 +64,7 @@ impl<'a> Pull<'a> {
                     if let Err(error) = agreed(node, number, stamp(self.call)) {
                         return Some(Err(error));
                     }
+                    node.adopt(number);
                     self.went_well = Some(self.read(node, number));
                 }
                 Some(_) => return Some(Ok(self.counts(node, number))),
@@ -75,7 +76,7 @@ impl<'a> Pull<'a> {
         let (stamp, (number, arrival)) = match self.went_well {
             None => {
                 let identity = node.identity(self.address(node.rank));
-                let arrival = node.arrive(stamp(self.call), 8 * TOLD, false, |place| {
+                let arrival = node.arrive(node.announcing(stamp(self.call)), 8 * TOLD, false, |place| {
                     place
                         .chunks_exact_mut(8)
                         .zip(identity)
@@ -86,7 +87,7 @@ impl<'a> Pull<'a> {
             Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
         };
         if arrival == Arrival::Last {
-            let differing = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+            let differing = (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp));
             node.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
         }
         number

@@ -155,7 +155,7 @@ fn every_call_in_a_long_sequence_gives_each_member_its_result() {
             let (me, sum) = (node.rank, sum());
             for operation in 0..if members == 16 { 120 } else { 400 } {
                 let (call, mut send, mut recv, after) = call(operation, me, members);
-                assert_eq!(way(call, members, SLOT, false, Some(&sum), true), Some(Way::Slots), "{call:?}");
+                assert_eq!(way(call, members, SLOT, false, 0, Some(&sum), true), Some(Way::Slots), "{call:?}");
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
                 let mut work = Work::new(call, &operands, Some(&sum), None, node);
                 assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
@@ -300,7 +300,7 @@ fn long_blocks_go_through_slots_in_pieces() {
 #[test]
 fn the_longest_blocks_are_read_from_the_owners_memory_where_possible() {
     const ROOM: usize = 64 << 10;
-    let by = |call, members, pulls| way(call, members, ROOM, pulls, None, true);
+    let by = |call, members, pulls| way(call, members, ROOM, pulls, 0, None, true);
     let alltoall = |block| Call::Alltoall { block, in_place: false };
     let allgather = |block| Call::Allgather { block, in_place: false };
     for (call, members, in_pieces) in [
@@ -529,4 +529,28 @@ fn a_block_of_another_length_is_an_error_at_its_receiver_alone() {
         fault.map(|fault| fault.text.into_owned())
     });
     assert_eq!(results, [None, None, Some("the block from rank 0 has 20 bytes, and there is room for 16".to_owned())]);
+}
+
+#[test]
+fn all_members_go_the_way_that_the_first_one_announces() {
+    // Of more members, the blocks would be too long for slots.
+    let members = 2;
+    let (ways, _) = together(members, |node| {
+        let mut ways = Vec::new();
+        for _ in 0..200 {
+            let (call, mut send, mut recv, after) = long_call(0, false, node.rank, members);
+            let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+            node.pull(true);
+            let way = way(call, members, SLOT, true, node.faster(), None, true).unwrap();
+            node.measured(call, way, |node| match way {
+                Way::Slots => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(())),
+                Way::Pull => assert_eq!(pull(call, &operands, node), Ok(true)),
+            });
+            assert!(recv == after, "{way:?} on {} of {members}", node.rank);
+            ways.push(way);
+        }
+        ways
+    });
+    assert!(ways.iter().all(|other| *other == ways[0]));
+    assert!(ways[0].contains(&Way::Slots) && ways[0].contains(&Way::Pull), "both are tried");
 }

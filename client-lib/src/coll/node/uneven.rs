@@ -10,7 +10,7 @@
 //! as many operations as that takes. In a gather or scatter, blocks that do not fit into one operation travel as messages ([`Rest`]):
 //! so no member waits for one on which it does not depend.
 
-use super::way::{PIECED, PIECED_FOR_EACH, share};
+use super::way::{PIECED_FOR_EACH, share};
 use super::work::{REFUSED, died, disagrees, take};
 use super::{Arrival, Node};
 use crate::coll::operands::Operands;
@@ -126,7 +126,7 @@ impl<'a> UnevenWork<'a> {
                 && self.index == 0
             {
                 let longest = self.longest_of_all(node, number);
-                let most = if node.size() == 2 { PIECED } else { PIECED_FOR_EACH.min(16 * self.most(node) as u64) };
+                let most = (PIECED_FOR_EACH / 2).min(16 * self.most(node) as u64);
                 if longest > most {
                     return Some(Ok(Rest::All));
                 }

@@ -16,7 +16,7 @@ pub enum Way {
 /// The longest block for all members that goes through slots in pieces. A piece that all members read is still in the
 /// cache; two copies then take a third of the time of one copy by the kernel (measured with 2 to 16 members on two
 /// cores).
-pub(super) const PIECED: u64 = 4 << 20;
+const PIECED: u64 = 4 << 20;
 
 /// The longest block for a single member that goes through slots. Each byte of a longer one is read only once, and the
 /// pieces for each member become short.
@@ -27,12 +27,13 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 const SLICED: u64 = 16 << 10;
 
 /// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's
-/// memory (`pulls`); `None` if it needs messages. All members get the same answer.
+/// memory (`pulls`); `faster` has a bit for each [`class`] in which reading it is faster. `None` if it needs messages. All members get the same answer.
 pub fn way(
     call: Call,
     size: u32,
     room: usize,
     pulls: bool,
+    faster: u32,
     reduction: Option<&Reduction>,
     is_dense: bool,
 ) -> Option<Way> {
@@ -50,12 +51,15 @@ pub fn way(
         let can = is_dense && unit * members <= room && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
         (can && len > 0).then_some(Way::Slots)
     };
+    if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
+        return Some(Way::Pull);
+    }
     match call {
         Call::Barrier => Some(Way::Slots),
         Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
-        Call::Gather { block, .. } | Call::Scatter { block, .. } => {
-            (0 < block && block <= PIECED).then_some(Way::Slots)
-        }
+        Call::Gather { block, .. } => (0 < block && block <= PIECED).then_some(Way::Slots),
+        // A longer block is copied once if it is sent as a message.
+        Call::Scatter { block, .. } => (0 < block && block <= PIECED_FOR_EACH / 2).then_some(Way::Slots),
         Call::Allgather { block, .. } => in_pieces(block, PIECED),
         Call::Alltoall { block, .. } if 0 < block && block <= room / 64 && block * (members - 1) <= room => {
             Some(Way::Slots)
@@ -71,6 +75,23 @@ pub fn way(
         | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
         Call::ReduceScatterBlock { block, .. } => combines(block.len(), block.unit, members),
     }
+}
+
+/// The number of classes of calls for which the faster way is found by measuring.
+pub(super) const CLASSES: usize = 20;
+
+/// The class of a call for which slots and pulls are nearly equal: which of them is faster depends on where the members run. Between
+/// distant cores, each cache line costs so much that the kernel's single copy is faster; what several members read from one slot
+/// comes from the cache.
+pub(super) fn class(call: Call, size: u32) -> Option<u32> {
+    const SHORTEST: u64 = 16 << 10;
+    let (first, block) = match call {
+        Call::Allgather { block, .. } if size == 2 => (0, block),
+        Call::Alltoall { block, .. } => (CLASSES as u32 / 2, block),
+        _ => return None,
+    };
+    let steps = (block / SHORTEST).checked_ilog2()?;
+    (block <= PIECED).then(|| first + steps.min(CLASSES as u32 / 2 - 1))
 }
 
 /// The part of a member's slot for each other member.

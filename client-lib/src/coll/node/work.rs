@@ -1,6 +1,6 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
-use super::way::Cut;
+use super::way::{Cut, class};
 use super::{Arrival, Node, REVOKED};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
@@ -20,6 +20,8 @@ pub struct Work<'a> {
     pub(super) reduction: Option<&'a Reduction>,
     pub(super) parts: Option<&'a [(u64, u64)]>,
     pub(super) cut: Cut,
+    /// Whether the first member announces which way is faster.
+    has_class: bool,
     /// How many operations of the call are over.
     pub(super) index: usize,
     /// The operation that it waits for.
@@ -31,6 +33,8 @@ pub struct Work<'a> {
 enum Awaited {
     None,
     One(u32),
+    /// The members before this one.
+    Before(u32),
     All,
 }
 
@@ -44,7 +48,8 @@ impl<'a> Work<'a> {
         node: &Node,
     ) -> Self {
         let cut = Cut::of(call, node.size(), node.room());
-        Self { call, operands, reduction, parts, cut, index: 0, waits: None }
+        let has_class = class(call, node.size()).is_some();
+        Self { call, operands, reduction, parts, cut, has_class, index: 0, waits: None }
     }
 
     /// Continues the call; returns the result once it is over.
@@ -65,6 +70,7 @@ impl<'a> Work<'a> {
             let is_there = match self.awaited(node.rank) {
                 Awaited::None => true,
                 Awaited::One(member) => node.has_arrived(number, member),
+                Awaited::Before(me) => (0..me).all(|member| node.has_arrived(number, member)),
                 Awaited::All => node.all_arrived(number),
             };
             if !is_there {
@@ -73,6 +79,9 @@ impl<'a> Work<'a> {
             self.waits = None;
             if let Err(error) = self.agreed(node, number) {
                 return Some(Err(error));
+            }
+            if self.has_class {
+                node.adopt(number);
             }
             self.read(node, number);
             self.index += 1;
@@ -95,16 +104,15 @@ impl<'a> Work<'a> {
             | Call::Allgather { .. }
             | Call::Alltoall { .. }
             | Call::Allreduce { .. }
-            | Call::ReduceScatterBlock { .. }
-            | Call::Scan { .. }
-            | Call::Exscan { .. } => Awaited::All,
+            | Call::ReduceScatterBlock { .. } => Awaited::All,
+            Call::Scan { .. } | Call::Exscan { .. } => Awaited::Before(me),
         }
     }
 
     /// Leaves this member's data for the others, and computes if it is the last one.
     #[inline]
     fn arrive(&self, node: &mut Node) -> u64 {
-        let (stamp, me) = (stamp(self.call), node.rank);
+        let (stamp, me) = (node.announcing(stamp(self.call)), node.rank);
         let Operands { send, recv, .. } = self.operands;
         let (send, recv) = (&send.buffer, &recv.buffer);
         let own = |in_place: bool| if in_place { recv } else { send };
@@ -130,7 +138,7 @@ impl<'a> Work<'a> {
             Call::Reduce { root, in_place, .. } => self.leave_vector(node, stamp, own(in_place && root == me)),
             Call::Allreduce { in_place, .. } => self.leave_vector(node, stamp, own(in_place)),
             Call::Scan { in_place, .. } | Call::Exscan { in_place, .. } => {
-                node.arrive(stamp, len, false, |slot| own(in_place).read(from, slot))
+                node.arrive(stamp, len, true, |slot| own(in_place).read(from, slot))
             }
             Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(node, stamp, own(in_place)),
         };
@@ -170,7 +178,7 @@ impl<'a> Work<'a> {
     /// The last member checks that all have called the same function, and combines the operands for all.
     fn compute(&self, node: &Node, number: u64) -> u64 {
         let stamp = stamp(self.call);
-        let differing = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+        let differing = (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp));
         if let Some(differing) = differing {
             return u64::from(differing) + 1;
         }
@@ -264,6 +272,7 @@ impl<'a> Work<'a> {
         let differing = match self.awaited(node.rank) {
             Awaited::None => None,
             Awaited::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
+            Awaited::Before(me) => (0..me).find(|member| node.stamp(number, *member) != stamp(self.call)),
             Awaited::All => return agreed(node, number, stamp(self.call)),
         };
         differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
@@ -312,6 +321,16 @@ pub(super) fn stamp(call: Call) -> u64 {
     kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
 }
 
+/// Where the first member announces, in the stamps of calls without a root, which way is faster ([`super::way::class`]).
+pub(super) const ANNOUNCED: u64 = 0xff_ffff << 32;
+
+/// Whether two stamps are of different calls.
+#[inline]
+pub(super) fn differ(one: u64, other: u64) -> bool {
+    let has_root = !matches!(other >> 56, 5 | 6);
+    (one ^ other) & if has_root { u64::MAX } else { !ANNOUNCED } != 0
+}
+
 /// The stamp of a member whose arguments are invalid.
 pub(super) const REFUSED: u64 = 14 << 56;
 
@@ -334,7 +353,7 @@ pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
     let differing = if node.is_counted() {
         node.verdict(number).checked_sub(1).map(|member| member as u32)
     } else {
-        (0..node.size()).find(|member| node.stamp(number, *member) != stamp)
+        (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp))
     };
     differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
 }

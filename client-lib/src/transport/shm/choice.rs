@@ -6,33 +6,42 @@
 
 /// How often the costlier way is tried again: once in this many uses, or rarely if it costs more than twice as much.
 const TRY_EVERY: u32 = 64;
-const TRY_RARELY_EVERY: u32 = 1024;
+const TRY_RARELY_EVERY: u32 = 256;
+/// Both ways are tried in turn until each has been measured so often: a first sample says little, because memory is used for the first time.
+const ENOUGH: u8 = 4;
 /// How often the cheaper way is timed.
 const TIME_EVERY: u32 = 16;
 
 /// One of two ways; the module that uses the choice defines them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
+    /// The first one.
     First,
+    /// The second one.
     Second,
 }
 
 /// The measured costs of two ways.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Choice {
+pub struct Choice {
     /// In ticks per 1,024 bytes; 0 if unknown.
     cost: [u32; 2],
+    /// How often each has been measured by [`Choice::learn_least`], up to [`ENOUGH`].
+    samples: [u8; 2],
     uses: u32,
 }
 
 impl Choice {
     /// Returns the way to use now, and whether to time it and pass the result to [`Choice::learn`].
     #[inline]
-    pub(super) fn next(&mut self) -> (Way, bool) {
+    pub fn choose(&mut self) -> (Way, bool) {
         self.uses = self.uses.wrapping_add(1);
         let [first, second] = self.cost;
         if first == 0 || second == 0 {
             return self.explore();
+        }
+        if self.samples.iter().any(|samples| (1..ENOUGH).contains(samples)) && self.uses < TRY_EVERY {
+            return (if self.samples[0] <= self.samples[1] { Way::First } else { Way::Second }, true);
         }
         let (best, dear, cheap) =
             if first <= second { (Way::First, second, first) } else { (Way::Second, first, second) };
@@ -41,7 +50,7 @@ impl Choice {
     }
 
     /// The faster way, once both costs are known.
-    pub(super) fn best(&self) -> Option<Way> {
+    pub fn best(&self) -> Option<Way> {
         match self.cost {
             [_, 0] | [0, _] => None,
             [first, second] if first <= second => Some(Way::First),
@@ -75,10 +84,21 @@ impl Choice {
         }
     }
 
+    /// As [`Choice::learn`], where the time includes waiting for another process: what a way has once cost, it can cost again.
+    pub fn learn_least(&mut self, way: Way, ticks: u64, len: usize) {
+        let (known, samples) = (self.cost[way as usize], &mut self.samples[way as usize]);
+        *samples = (*samples + 1).min(ENOUGH);
+        self.learn(way, ticks, len);
+        let sample = sample(ticks, len);
+        if known > sample {
+            self.cost[way as usize] = sample;
+        }
+    }
+
     /// Records that a way took this long for this many bytes. The process may have been interrupted during that time, so a
     /// rise in cost is accepted only gradually.
-    pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
-        let sample = (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32;
+    pub fn learn(&mut self, way: Way, ticks: u64, len: usize) {
+        let sample = sample(ticks, len);
         let cost = &mut self.cost[way as usize];
         *cost = match *cost {
             0 => sample,
@@ -86,6 +106,11 @@ impl Choice {
             known => known + ((sample - known).min(known) / 8).max(1),
         };
     }
+}
+
+/// Ticks per 1,024 bytes.
+fn sample(ticks: u64, len: usize) -> u32 {
+    (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32
 }
 
 impl Way {
@@ -100,7 +125,7 @@ impl Way {
 /// The processor's clock in ticks. Only differences on the same machine are meaningful.
 #[inline]
 #[expect(unsafe_code, reason = "an instruction that reads a counter")]
-pub(super) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has it, and the kernel lets programs use it.
     return unsafe { std::arch::x86_64::_rdtsc() };
@@ -127,7 +152,7 @@ mod tests {
     fn uses(choice: &mut Choice, count: usize, costs: [u64; 2]) -> usize {
         let mut firsts = 0;
         for _ in 0..count {
-            let (way, timed) = choice.next();
+            let (way, timed) = choice.choose();
             firsts += usize::from(way == Way::First);
             if timed {
                 choice.learn(way, costs[way as usize] * 4, 4096);
@@ -164,13 +189,36 @@ mod tests {
         let mut choice = Choice::default();
         let mut firsts = 0;
         for _ in 0..400 {
-            let (way, timed) = choice.next();
+            let (way, timed) = choice.choose();
             firsts += usize::from(way == Way::First);
             if timed && way == Way::Second {
                 choice.learn(way, 1000, 1024);
             }
         }
         assert!(firsts <= 101, "{firsts}");
+    }
+
+    #[test]
+    fn a_slow_first_use_does_not_decide() {
+        let mut choice = Choice::default();
+        let mut seconds = 0;
+        for used in 0..100 {
+            let (way, timed) = choice.choose();
+            seconds += usize::from(way == Way::Second);
+            // The second way is the faster one, but its first use takes long.
+            let ticks = if way == Way::First {
+                200
+            } else if seconds == 1 {
+                10_000
+            } else {
+                100
+            };
+            if timed {
+                choice.learn_least(way, ticks * 4, 4096);
+            }
+            assert!(used < 16 || choice.best() == Some(Way::Second), "after {used} uses");
+        }
+        assert!(seconds > 80, "{seconds}");
     }
 
     #[test]

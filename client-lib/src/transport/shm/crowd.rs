@@ -4,7 +4,7 @@
 //! them. So each connected peer's affinity mask counts, which a cpuset narrows as well.
 
 use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getsid};
 
 /// This process and the peers that it has been connected with.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(super) struct Crowd {
     cores: Vec<bool>,
     /// Those whose cores are known.
     members: usize,
+    /// One of them belongs to another session.
+    has_strangers: bool,
 }
 
 impl Crowd {
@@ -21,6 +23,8 @@ impl Crowd {
         // A process of another pid namespace has no number here, and a mask with more than 1,024 cores does not fit: those are not
         // counted, so nobody is taken for crowded who may not be.
         let Some(cores) = (pid >= 0).then(|| sched_getaffinity(Pid::from_raw(pid)).ok()).flatten() else { return };
+        let session = |pid: i32| getsid(Some(Pid::from_raw(pid))).ok();
+        self.has_strangers |= session(pid).is_none_or(|theirs| Some(theirs) != session(0));
         self.count((0..CpuSet::count()).filter(|core| cores.is_set(*core) == Ok(true)));
     }
 
@@ -32,6 +36,11 @@ impl Crowd {
                 *place = true;
             }
         }
+    }
+
+    /// Whether all belong to one session: only then does a yield of one reach the others (`sched_autogroup`).
+    pub(super) fn shares_session(&self) -> bool {
+        !self.has_strangers
     }
 
     /// Whether two of them must share a core.
@@ -57,7 +66,7 @@ mod tests {
         assert!(crowd(&[&[0, 1], &[0, 1], &[1]]));
         let mut own = Crowd::default();
         own.add(0);
-        assert!(!own.shares_cores());
+        assert!(!own.shares_cores() && own.shares_session());
         own.add(-1);
         assert!(!own.shares_cores(), "an unknown process does not count");
     }

@@ -122,7 +122,7 @@ impl Up {
         if arriving.left == 0 {
             let Arriving { since, len, .. } = *arriving;
             self.arriving = None;
-            self.long[long_class(len)].learn(Way::First, ticks() - since, len);
+            self.long[long_class(len)].learn_least(Way::First, ticks() - since, len);
         }
     }
 

@@ -62,7 +62,7 @@ impl Shm {
             return Err(PullRefused);
         }
         let choice = &mut up.long[long_class(len)];
-        let (way, _) = choice.next();
+        let (way, _) = choice.choose();
         match way {
             Way::First => {
                 up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len });

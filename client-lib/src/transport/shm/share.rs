@@ -282,7 +282,7 @@ impl Shm {
 
     fn learn_pull(&mut self, index: usize, since: u64, len: usize) {
         if let LinkState::Up(up) = &mut self.links[index].state {
-            up.long[long_class(len)].learn(Way::Second, ticks() - since, len);
+            up.long[long_class(len)].learn_least(Way::Second, ticks() - since, len);
         }
     }
 
