@@ -35,7 +35,7 @@ const WELL: u64 = 15 << 56;
 const TOLD: usize = 4;
 
 impl<'a> Pull<'a> {
-    /// For a call for which [`super::way`] returned [`super::Way::Pull`].
+    /// For a call for which [`super::way()`] returned [`super::Way::Pull`].
     pub fn new(call: Call, operands: &'a Operands) -> Self {
         Self { call, operands, kept: Vec::new(), went_well: None, waits: None }
     }

@@ -114,7 +114,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// For a call among `size` members with slots of `room` bytes, for which [`way`] returned [`Way::Slots`].
+    /// For a call among `size` members with slots of `room` bytes, for which [`way()`] returned [`Way::Slots`].
     pub(super) fn of(call: Call, size: u32, room: usize) -> Self {
         let whole = |block: u64| Self { block: block as usize, piece: room, unit: 1, is_sliced: false };
         // Nothing is divided for a block that fits: this is on the way of every short call.

@@ -39,7 +39,7 @@ enum Awaited {
 }
 
 impl<'a> Work<'a> {
-    /// For a call for which [`super::way`] returned [`super::Way::Slots`], over this memory.
+    /// For a call for which [`super::way()`] returned [`super::Way::Slots`], over this memory.
     pub fn new(
         call: Call,
         operands: &'a Operands,
