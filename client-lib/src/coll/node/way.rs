@@ -27,7 +27,7 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 const SLICED: u64 = 16 << 10;
 
 /// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's
-/// memory (`pulls`); `faster` has a bit for each [`class`] in which reading it is faster. `None` if it needs messages. All members get the same answer.
+/// memory (`pulls`); `faster` has a bit for each `class` in which reading it is faster. `None` if it needs messages. All members get the same answer.
 pub fn way(
     call: Call,
     size: u32,
