@@ -40,8 +40,8 @@ fn a_head_goes_on_with_journal_logs_and_steps_of_format_1() {
     head.until_stdout(|out| out.contains("ready").then_some(()));
     // What waited starts when the job before is over, in its order; the job whose processes are gone has failed.
     let ctl = |line: &str| dvm.ctl(line).deadline(PATIENCE);
-    let said = ctl("wait 3").fails(247);
-    assert!(said.contains("its step process ended"), "{said}");
+    let said = ctl("wait 3").fails(242);
+    assert!(said.contains("its step process was killed while the daemon of its node was down"), "{said}");
     ctl("wait 4 6 7").ok();
     let jobs = dvm.json("ps -a");
     let state = |job: u64| {

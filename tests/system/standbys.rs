@@ -59,6 +59,7 @@ fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() 
     let pids = on_head.until_stdout(|out| (out.lines().count() == 2).then(|| out.to_owned()));
     let before = dvm.ctl("events").ok();
     let follow = dvm.ctl("--dvm node1 events --follow").deadline(PATIENCE).start();
+    follow.until_stdout(|out| (out.len() >= before.len()).then_some(()));
     dvm.kill(0);
     // From a node that is neither the head nor the standby.
     let said = dvm.ctl("--dvm node1 head promote node2").deadline(PATIENCE).fails(240);

@@ -52,9 +52,7 @@ impl<'a> Looks<'a> {
                     (self.client, self.observer) = (dvm_client(channel.clone()), observe_client(channel));
                     return Ok(());
                 }
-                Err(failure)
-                    if matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON) && Instant::now() < end =>
-                {
+                Err(failure) if matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON) && Instant::now() < end => {
                     tokio::time::sleep(pause).await;
                 }
                 Err(failure) => return Err(failure),

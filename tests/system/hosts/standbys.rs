@@ -40,10 +40,11 @@ fn until_epoch(cluster: &Cluster, hosts: &[&str], epoch: u64) -> String {
     names.remove(0)
 }
 
-/// Starts a job on a host, from there, that goes on when the host has the gate.
+/// Submits a job to a host, from there, that goes on when the host has the gate; returns who reads its output.
 fn gated(cluster: &Cluster, name: &str) -> Running {
     let script = format!("echo begun; until [ -e {GATE} ]; do sleep 0.05; done; echo went on");
-    let job = rsctl(cluster.host(name), &format!("run -n 1 --host {name} sh -c")).args([script]).start();
+    let job = rsctl(cluster.host(name), &format!("submit -n 1 --host {name} sh -c")).args([script]).ok();
+    let job = rsctl(cluster.host(name), &format!("logs -f {job}")).deadline(3 * WITHIN).start();
     job.until_stdout(|out| out.contains("begun").then_some(()));
     job
 }

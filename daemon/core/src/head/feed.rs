@@ -121,7 +121,7 @@ impl Feed {
                 Some(_) | None => {}
             }
             if self.events.is_empty() {
-                (self.began, self.forgotten) = (event.number - 1, event.number - 1);
+                (self.began, self.forgotten) = (event.number.saturating_sub(1), event.number.saturating_sub(1));
             }
             self.last = self.last.max(event.number);
             self.add(Entry { audience: uid.map_or(Audience::All, Audience::User), bytes: bytes_of(&event), event });
@@ -183,7 +183,7 @@ impl Feed {
             let Some(Entry { event: old, bytes, .. }) = self.events.pop_front() else { break };
             self.bytes -= bytes;
             // A later head began with a larger number than the next one.
-            if old.number > self.forgotten + 1 {
+            if old.number > self.forgotten.saturating_add(1) {
                 self.began = old.number - 1;
             }
             self.forgotten = old.number;
