@@ -147,7 +147,8 @@ impl Heads for HeadService {
             }
         });
         let standbys: Vec<Ancestor> = standbys.collect();
-        ask::promote(own, &standbys, self.dial_deadline, caller, request).await.map(Response::new)
+        let stamped = |request: PromoteRequest| Callers::stamped(caller, request);
+        ask::promote(own, &standbys, self.dial_deadline, request, stamped).await.map(Response::new)
     }
 
     async fn follow(&self, request: Request<Streaming<FollowUp>>) -> Reply<Self::FollowStream> {
@@ -245,7 +246,8 @@ impl Heads for NodeService {
             }
             Some(_) | None => {
                 let (own, standbys) = (self.way_up.own(), self.way_up.standbys());
-                ask::promote(own, &standbys, self.way_up.deadline(), caller, request).await.map(Response::new)
+                let stamped = |request: PromoteRequest| Callers::stamped(caller, request);
+                ask::promote(own, &standbys, self.way_up.deadline(), request, stamped).await.map(Response::new)
             }
         }
     }

@@ -3,14 +3,11 @@
 
 use std::time::Duration;
 
-use rsd_core::rsd::Caller;
 use rsd_proto::transport::{Own, Target, dial, exit, heads_client, refusal};
 use rsd_proto::v1::{Ancestor, PromoteReply, PromoteRequest};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
-use crate::serve::callers::Callers;
-
-/// Asks the standby that `request` names.
+/// Asks the standby that `request` names. `stamped`: adds for whom the request is.
 ///
 /// # Errors
 /// When there is no such standby, it is unreachable, or it refuses.
@@ -18,8 +15,8 @@ pub(crate) async fn promote(
     own: &Own,
     standbys: &[Ancestor],
     deadline: Duration,
-    caller: Caller,
     request: PromoteRequest,
+    stamped: impl FnOnce(PromoteRequest) -> Request<PromoteRequest>,
 ) -> Result<PromoteReply, Status> {
     let standby = find(standbys, &request.node)?;
     let name = &standby.name;
@@ -36,7 +33,7 @@ pub(crate) async fn promote(
         refusal(Code::Unavailable, exit::UNREACHABLE, text)
     })?;
     let request = PromoteRequest { node: standby.node.to_string(), ..request };
-    Ok(heads_client(channel).promote(Callers::stamped(caller, request)).await?.into_inner())
+    Ok(heads_client(channel).promote(stamped(request)).await?.into_inner())
 }
 
 fn find<'a>(standbys: &'a [Ancestor], word: &str) -> Result<&'a Ancestor, Status> {
