@@ -124,8 +124,8 @@ impl Dvm {
 
     /// Connects again after the connection was lost, only to a daemon of the same DVM: the one that has answered before or, if that does
     /// not run, another one of this machine. (At an address, certificates keep another DVM away.)
-    pub(crate) async fn client_again(&self) -> Result<Client, Failure> {
-        let Some((entry, dvm)) = self.met.get() else { return self.client().await };
+    pub(crate) async fn channel_again(&self) -> Result<Channel, Failure> {
+        let Some((entry, dvm)) = self.met.get() else { return self.channel().await };
         let daemon = match find::find_for(&self.base, self.system, Some(Wish::Option(entry))) {
             Ok(daemon) if daemon.dvm() != dvm => {
                 let text = format!(
@@ -141,7 +141,12 @@ impl Dvm {
                 Ok(_) | Err(_) => return Err(error.into()),
             },
         };
-        connect(daemon.socket()).await
+        connect_channel(daemon.socket()).await
+    }
+
+    /// As [`Dvm::channel_again`].
+    pub(crate) async fn client_again(&self) -> Result<Client, Failure> {
+        self.channel_again().await.map(transport::dvm_client)
     }
 
     /// Whether notices are suppressed.

@@ -8,44 +8,67 @@ use rsd_proto::v1::{
     job_change, token_change,
 };
 use serde_json::{Value, json};
+use tonic::Streaming;
 
 use crate::dvm::{self, Observer};
 use crate::exit::Failure;
 use crate::json;
 use crate::print::{one_line, out, say};
+use crate::reconnect::Contact;
 
 /// `events`.
 pub(crate) async fn events(
-    mut observer: Observer,
+    mut contact: Contact<'_, Observer>,
     since: Option<u64>,
     follow: bool,
     as_json: bool,
 ) -> Result<u8, Failure> {
-    let doing = "reading the events of the DVM";
-    let mut replies = dvm::answer(doing, observer.events(EventsRequest { since, follow })).await?;
+    let mut replies = ask(&mut contact.client, since, follow).await?;
     let mut cursor = since;
-    while let Some(reply) = replies.message().await.map_err(|status| broken_off(&status, cursor))? {
-        cursor = Some(reply.cursor);
-        tell_missed(&reply, as_json)?;
-        let lines = reply.events.iter().map(|event| match as_json {
-            true => json::document(described(event)) + "\n",
-            false => one_line(&text::line(event)) + "\n",
-        });
-        out(&lines.collect::<String>())?;
-    }
-    match follow {
-        // The stream ends only with the daemon.
-        true => Err(Failure::unreachable(format!("the daemon has stopped{}", go_on(cursor)))),
-        false => Ok(0),
+    loop {
+        match replies.message().await {
+            Ok(Some(reply)) => {
+                cursor = Some(reply.cursor);
+                print(&reply, as_json)?;
+            }
+            Ok(None) if !follow => return Ok(0),
+            Ok(None) => replies = again(&mut contact, stopped(), cursor).await?,
+            Err(status) => replies = again(&mut contact, Failure::of_status(DOING, &status), cursor).await?,
+        }
     }
 }
 
-fn broken_off(status: &tonic::Status, cursor: Option<u64>) -> Failure {
-    let mut failure = Failure::of_status("reading the events of the DVM", status);
-    if failure.is_unreachable() {
-        failure.text += &go_on(cursor);
-    }
-    failure
+/// What this does, as errors say it.
+const DOING: &str = "reading the events of the DVM";
+
+async fn ask(observer: &mut Observer, since: Option<u64>, follow: bool) -> Result<Streaming<EventsReply>, Failure> {
+    dvm::answer(DOING, observer.events(EventsRequest { since, follow })).await
+}
+
+/// Follows the events after the last that was printed, when the daemon is back.
+async fn again(
+    contact: &mut Contact<'_, Observer>,
+    failure: Failure,
+    cursor: Option<u64>,
+) -> Result<Streaming<EventsReply>, Failure> {
+    let found = contact.again(failure, async |observer: &mut Observer| ask(observer, cursor, true).await).await;
+    found.map_err(|failure| match failure.is_unreachable() {
+        true => Failure { text: failure.text + &go_on(cursor), ..failure },
+        false => failure,
+    })
+}
+
+fn stopped() -> Failure {
+    Failure::unreachable("the daemon has stopped".to_owned())
+}
+
+fn print(reply: &EventsReply, as_json: bool) -> Result<(), Failure> {
+    tell_missed(reply, as_json)?;
+    let lines = reply.events.iter().map(|event| match as_json {
+        true => json::document(described(event)) + "\n",
+        false => one_line(&text::line(event)) + "\n",
+    });
+    out(&lines.collect::<String>())
 }
 
 fn go_on(cursor: Option<u64>) -> String {
@@ -61,7 +84,7 @@ fn tell_missed(reply: &EventsReply, as_json: bool) -> Result<(), Failure> {
         return out(&(json::document(fields) + "\n"));
     }
     if reply.head_restarted {
-        say("the head has been restarted since then: its earlier events are not kept");
+        say("events of earlier heads are missing: the head keeps only the latest ones");
     }
     match reply.missed {
         0 => {}
@@ -78,7 +101,11 @@ fn described(event: &DvmEvent) -> Value {
         Some(What::Node(change)) => node(change),
         Some(What::Group(change)) => group(change),
         Some(What::Token(change)) => token(change),
-        Some(What::HeadStarted(it)) => ("head_started".to_owned(), json!({ "name": it.node, "version": it.version })),
+        Some(What::HeadStarted(it)) => {
+            let before = (!it.successor_of.is_empty()).then_some(&it.successor_of);
+            let fields = json!({ "name": it.node, "version": it.version, "epoch": it.epoch, "in_place_of": before });
+            ("head_started".to_owned(), fields)
+        }
         None => ("unknown".to_owned(), json!({})),
     };
     let mut all = json!({ "event": kind, "cursor": format!("{:x}", event.number), "at_ms": event.at_ms });

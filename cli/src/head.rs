@@ -27,6 +27,7 @@ pub(crate) async fn perform(mut client: Heads, command: HeadCommand, as_json: bo
             dvm::answer("forbidding a standby", client.allow_standby(change(node, true))).await?
         }
         HeadCommand::Promote { node, switch, force } => {
+            let machine = node.as_ref().map_or("this machine".to_owned(), |node| format!("the machine of {node}"));
             let request = PromoteRequest { node: node.unwrap_or_default(), hand_over: switch, force };
             let asked = tokio::time::timeout(PROMOTION, client.promote(request)).await;
             let late = || Failure::unreachable(format!("the standby has not become the head within {PROMOTION:?}"));
@@ -35,7 +36,8 @@ pub(crate) async fn perform(mut client: Heads, command: HeadCommand, as_json: bo
             match as_json {
                 true => out(&(json::document(json!({ "epoch": reply.epoch, "ready": reply.ready })) + "\n"))?,
                 false => {
-                    out(&format!("this machine is the head now (epoch {})\n{}\n", reply.epoch, visible(&reply.ready)))?
+                    let epoch = reply.epoch;
+                    out(&format!("{machine} is the head now (epoch {epoch})\n{}\n", visible(&reply.ready)))?
                 }
             }
             return Ok(0);

@@ -214,7 +214,11 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
             queue::change(dvm.client().await?, jobs, Change::Priority(priority), json).await
         }
         Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
-        Command::Events { follow, since } => events::events(dvm.observer().await?, since, follow, json).await,
+        Command::Events { follow, since, reconnect } => {
+            let patience = if follow { reconnect } else { std::time::Duration::ZERO };
+            let contact = Contact::to_watch(&dvm, dvm.observer().await?, patience);
+            events::events(contact, since, follow, json).await
+        }
         Command::Top(options) => top::top(&dvm, options, json).await,
         Command::Doctor { all } => doctor::doctor(dvm.client().await?, all, json).await,
         Command::Upgrade(options) => upgrade::upgrade(&dvm, &options, which).await,

@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use rsd_proto::transport::exit;
+use rsd_proto::transport::{dvm_client, exit, observe_client};
+use tonic::transport::Channel;
 
-use crate::dvm::{Client, Dvm};
+use crate::dvm::{Client, Dvm, Observer};
 use crate::exit::Failure;
 use crate::print::{duration, say};
 
@@ -16,27 +17,35 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A connection to a daemon, and the way to a new one.
-pub(crate) struct Contact<'a> {
-    pub(crate) client: Client,
+pub(crate) struct Contact<'a, C = Client> {
+    pub(crate) client: C,
     dvm: &'a Dvm,
     patience: Duration,
+    /// Makes a client of a new connection.
+    client_on: fn(Channel) -> C,
 }
 
 impl<'a> Contact<'a> {
     /// A connection of this client. With a `patience` of zero it is not made again.
     pub(crate) fn new(dvm: &'a Dvm, client: Client, patience: Duration) -> Contact<'a> {
-        Contact { client, dvm, patience }
+        Contact { client, dvm, patience, client_on: dvm_client }
     }
+}
 
+impl<'a> Contact<'a, Observer> {
+    /// The same, to watch the DVM.
+    pub(crate) fn to_watch(dvm: &'a Dvm, client: Observer, patience: Duration) -> Contact<'a, Observer> {
+        Contact { client, dvm, patience, client_on: observe_client }
+    }
+}
+
+impl<C> Contact<'_, C> {
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
 
     /// Performs `attempt`, and repeats it when the daemon is lost meanwhile.
-    pub(crate) async fn keep<T>(
-        &mut self,
-        attempt: impl AsyncFn(&mut Client) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+    pub(crate) async fn keep<T>(&mut self, attempt: impl AsyncFn(&mut C) -> Result<T, Failure>) -> Result<T, Failure> {
         match attempt(&mut self.client).await {
             Ok(done) => Ok(done),
             Err(failure) => self.again(failure, attempt).await,
@@ -50,7 +59,7 @@ impl<'a> Contact<'a> {
     pub(crate) async fn again<T>(
         &mut self,
         failure: Failure,
-        attempt: impl AsyncFn(&mut Client) -> Result<T, Failure>,
+        attempt: impl AsyncFn(&mut C) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if self.patience.is_zero() || !failure.is_unreachable() {
             return Err(failure);
@@ -61,7 +70,7 @@ impl<'a> Contact<'a> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let tried = async {
-                let mut client = self.dvm.client_again().await?;
+                let mut client = (self.client_on)(self.dvm.channel_again().await?);
                 let done = attempt(&mut client).await?;
                 Ok::<_, Failure>((client, done))
             };

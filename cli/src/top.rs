@@ -29,19 +29,27 @@ const RECORDS: usize = 64;
 
 /// `top`.
 pub(crate) async fn top(dvm: &Dvm, options: Top, as_json: bool) -> Result<u8, Failure> {
-    let looks = Looks::new(dvm.client().await?, dvm.observer().await?);
+    let looks = Looks::new(dvm).await?;
     let is_dumb = std::env::var("TERM").map_or(true, |term| term.is_empty() || term == "dumb");
     let has_screen = std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !is_dumb;
     if as_json || options.plain || !has_screen {
         return print_tables(looks, &options, as_json).await;
     }
-    show(looks, dvm.client().await?, options.interval).await
+    show(looks, options.interval).await
 }
 
-async fn print_tables(mut looks: Looks, options: &Top, as_json: bool) -> Result<u8, Failure> {
+async fn print_tables(mut looks: Looks<'_>, options: &Top, as_json: bool) -> Result<u8, Failure> {
     let mut printed = 0;
     loop {
-        let snapshot = looks.look().await?;
+        let snapshot = match looks.look().await {
+            Err(failure) if failure.is_unreachable() && printed > 0 => {
+                print::say(&format!("{}; trying again", failure.text));
+                looks.back(options.interval).await?;
+                print::say("the daemon is back");
+                continue;
+            }
+            looked => looked?,
+        };
         match as_json {
             true => print::out(&(json::document(plain::document(&snapshot)) + "\n"))?,
             false => print::out(&plain::tables(&snapshot, print::width()))?,
@@ -59,15 +67,22 @@ enum Change {
     Key(Key),
     Resized,
     Looked(Result<Snapshot, Failure>),
+    /// The daemon is lost, and looked for.
+    Lost(Failure),
+    /// This is a client of it now.
+    Back(Client),
 }
 
 /// Shows the screen until the user leaves it.
-async fn show(looks: Looks, mut client: Client, interval: Duration) -> Result<u8, Failure> {
+async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::new(exit::SYSTEM, format!("cannot use the terminal: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let (changes, mut changed) = mpsc::channel(16);
-    tokio::spawn(keep_looking(looks, interval, changes.clone()));
+    let mut client = looks.client();
+    let looking = keep_looking(looks, interval, changes.clone());
+    tokio::pin!(looking);
+    let mut looks_on = true;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     // Reading blocks, so a thread reads. It ends with the process.
     std::thread::spawn(move || read_keys(&changes));
@@ -81,6 +96,10 @@ async fn show(looks: Looks, mut client: Client, interval: Duration) -> Result<u8
             _ = terminate.recv() => break Ok(128 + 15),
             _ = hangup.recv() => break Ok(128 + 1),
             change = changed.recv() => change,
+            () = &mut looking, if looks_on => {
+                looks_on = false;
+                continue;
+            }
             more = next_records(&mut records) => {
                 state.on_records(more);
                 continue;
@@ -95,6 +114,15 @@ async fn show(looks: Looks, mut client: Client, interval: Duration) -> Result<u8
                 continue;
             }
             Some(Change::Looked(Err(failure))) => break Err(failure),
+            Some(Change::Lost(failure)) => {
+                state.say(format!("{}; trying again", failure.text));
+                continue;
+            }
+            Some(Change::Back(back)) => {
+                client = back;
+                state.say("the daemon is back".to_owned());
+                continue;
+            }
             Some(Change::Key(key)) => state.on_key(key),
         };
         let done = match action {
@@ -123,11 +151,24 @@ async fn show(looks: Looks, mut client: Client, interval: Duration) -> Result<u8
     ended
 }
 
-async fn keep_looking(mut looks: Looks, interval: Duration, changes: mpsc::Sender<Change>) {
+async fn keep_looking(mut looks: Looks<'_>, interval: Duration, changes: mpsc::Sender<Change>) {
     loop {
         let looked = looks.look().await;
-        let is_over = looked.is_err();
-        if changes.send(Change::Looked(looked)).await.is_err() || is_over {
+        // Without a receiver, the screen is gone.
+        let change = match looked {
+            Err(failure) if failure.is_unreachable() => {
+                if changes.send(Change::Lost(failure)).await.is_err() {
+                    return;
+                }
+                match looks.back(interval).await {
+                    Ok(()) => Change::Back(looks.client()),
+                    Err(failure) => Change::Looked(Err(failure)),
+                }
+            }
+            looked => Change::Looked(looked),
+        };
+        let is_over = matches!(change, Change::Looked(Err(_)));
+        if changes.send(change).await.is_err() || is_over {
             return;
         }
         tokio::time::sleep(interval).await;

@@ -28,6 +28,8 @@ pub(crate) struct TcpPort {
     range: PortRange,
     /// Whether it stays open after the daemon has joined.
     stays: bool,
+    /// Where it is open.
+    bound: Option<SocketAddr>,
     listeners: mpsc::Sender<Option<TcpListener>>,
 }
 
@@ -45,18 +47,21 @@ impl TcpPort {
         };
         // One listener waits for the server, and another may replace it before.
         let (listeners, receiver) = mpsc::channel(4);
-        let port = TcpPort { at, range: network.port_range, stays: options.listen.is_some(), listeners };
-        let bound = match at {
-            Some(at) => {
-                Some(port.listen().map_err(|error| Failed::new(exit::SYSTEM, format!("listen on {at}: {error}")))?)
-            }
-            None => None,
-        };
+        // A standby is asked to become the head while it has no way to the other nodes.
+        let stays = options.listen.is_some() || options.standby.is_some();
+        let mut port = TcpPort { at, range: network.port_range, stays, bound: None, listeners };
+        if let Some(at) = at {
+            port.listen().map_err(|error| Failed::new(exit::SYSTEM, format!("listen on {at}: {error}")))?;
+        }
+        let bound = port.bound;
         Ok((port, receiver, bound))
     }
 
     /// Opens the port for children, as the head has requested. Returns where it listens.
     pub(crate) fn open_for_children(&mut self) -> Option<SocketAddr> {
+        if let Some(at) = self.bound.filter(|_| self.stays) {
+            return Some(at);
+        }
         self.stays = true;
         let bound = self.listen();
         match &bound {
@@ -69,12 +74,13 @@ impl TcpPort {
     /// Closes the port once the daemon has joined, unless it is needed.
     pub(crate) fn joined(&mut self) {
         if !self.stays {
+            self.bound = None;
             // The server takes listeners as long as it runs.
             let _ = self.listeners.try_send(None);
         }
     }
 
-    fn listen(&self) -> std::io::Result<SocketAddr> {
+    fn listen(&mut self) -> std::io::Result<SocketAddr> {
         let Some(at) = self.at else { return Err(std::io::ErrorKind::Unsupported.into()) };
         let range = if at.port() == 0 { self.range } else { PortRange::Any };
         let open = |port: u16| network::listen(SocketAddr::new(at.ip(), if at.port() == 0 { port } else { at.port() }));
@@ -82,6 +88,7 @@ impl TcpPort {
         let bound = listener.local_addr()?;
         // The server takes listeners as long as it runs.
         let _ = self.listeners.try_send(Some(listener));
+        self.bound = Some(bound);
         Ok(bound)
     }
 }

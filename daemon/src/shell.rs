@@ -1,10 +1,10 @@
 //! The loop around [`rsd_core::Rsd`]: it takes events from one queue, and performs the effects of each event in order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsd_core::rsd::{Answer, Effect, Input, KeptJobs, LinkId, MemberId, Memory, Refused, ReqId, jobs_of};
+use rsd_core::rsd::{Answer, Call, Effect, Input, KeptJobs, LinkId, MemberId, Memory, Refused, ReqId, jobs_of};
 use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
 use rsd_proto::transport::exit;
@@ -50,6 +50,8 @@ pub(crate) struct Shell {
     links: HashMap<LinkId, Downs>,
     parent: Option<mpsc::UnboundedSender<Up>>,
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
+    /// Those of them that submit jobs and will follow them.
+    follow: HashSet<ReqId>,
     next_req: ReqId,
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
     /// A joined daemon's way to the head.
@@ -112,6 +114,7 @@ impl Shell {
             links: HashMap::new(),
             parent: None,
             waiting: HashMap::new(),
+            follow: HashSet::new(),
             next_req: 1,
             members: HashMap::new(),
             way_up,
@@ -202,6 +205,9 @@ impl Shell {
                 let req = self.next_req;
                 self.next_req += 1;
                 self.waiting.insert(req, answer);
+                if matches!(&call, Call::Submit { spec, .. } if spec.attached) {
+                    self.follow.insert(req);
+                }
                 self.handle(Input::Call { req, caller, call });
             }
             Event::Join { member, join, client } => {
@@ -325,6 +331,9 @@ impl Shell {
             }
             Effect::Answer { req, answer } => {
                 let mut answer = self.unless_unsaved(answer);
+                if let (true, Answer::Submitted(job)) = (self.follow.remove(&req), &answer) {
+                    self.logs.expect_follower(*job);
+                }
                 if let Answer::Metrics(families) = &mut answer {
                     families.extend(self.pace.families());
                 }

@@ -33,7 +33,7 @@ pub(crate) struct WayUp {
 #[derive(Debug, Default)]
 struct Heads {
     head: Vec<String>,
-    standbys: Vec<Vec<String>>,
+    standbys: Vec<Ancestor>,
 }
 
 impl WayUp {
@@ -49,7 +49,7 @@ impl WayUp {
         if let Some(head) = above.iter().find(|above| above.node == HEAD) {
             heads.head.clone_from(&head.addresses);
         }
-        heads.standbys = standbys.iter().map(|standby| standby.addresses.clone()).collect();
+        heads.standbys = standbys.to_vec();
     }
 
     fn heads(&self) -> MutexGuard<'_, Heads> {
@@ -61,13 +61,23 @@ impl WayUp {
     fn places(&self) -> Vec<(Vec<String>, Option<u32>)> {
         let heads = self.heads();
         let join = if heads.head.contains(&self.join) { Vec::new() } else { vec![self.join.clone()] };
-        let known = std::iter::once(&heads.head).chain(&heads.standbys).map(|head| (head.clone(), Some(HEAD)));
+        let standbys = heads.standbys.iter().map(|standby| &standby.addresses);
+        let known = std::iter::once(&heads.head).chain(standbys).map(|head| (head.clone(), Some(HEAD)));
         known.chain([(join, None)]).filter(|(addresses, _)| !addresses.is_empty()).collect()
     }
 
     /// Returns the likeliest address of the head.
     pub(crate) fn address(&self) -> String {
         self.heads().head.first().unwrap_or(&self.join).clone()
+    }
+
+    /// Returns the standbys of the head, as far as this daemon was told.
+    pub(crate) fn standbys(&self) -> Vec<Ancestor> {
+        self.heads().standbys.clone()
+    }
+
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
     }
 
     pub(crate) fn deadline(&self) -> Duration {

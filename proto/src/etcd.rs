@@ -150,7 +150,7 @@ impl Access {
             channel(server, socket, self.tls.as_ref().filter(|_| server.is_tls)).await
         };
         let connected = tokio::time::timeout(self.deadline, connect).await.map_err(late)?;
-        let channel = connected.map_err(|error| failed(error.to_string()))?;
+        let channel = connected.map_err(|error| failed(with_causes(&error)))?;
         let mut etcd = Etcd { server: server.url.clone(), channel, token: None, deadline: self.deadline };
         if let Some(User { name, password }) = &self.user {
             let request = m::AuthenticateRequest { name: name.clone(), password: password.clone() };
@@ -198,6 +198,15 @@ fn tls(authority: Option<&Path>, own: Option<(&Path, &Path)>) -> Result<ClientCo
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
+}
+
+/// Returns what an error says, and what its causes say: only the last of them may say that a certificate is missing.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.map(ToString::to_string).fold(error.to_string(), |text, cause| match text.ends_with(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
+    })
 }
 
 async fn channel(server: &Server, socket: TcpStream, tls: Option<&Arc<ClientConfig>>) -> io::Result<Channel> {
@@ -271,7 +280,7 @@ impl Etcd {
         let request = self.request(message);
         let mut grpc = Grpc::new(self.channel.clone());
         let call = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            grpc.ready().await.map_err(|error| Status::unavailable(with_causes(&error)))?;
             grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await
         };
         let reply = tokio::time::timeout(self.deadline, call).await.map_err(|_| self.late())?;
@@ -283,7 +292,10 @@ impl Etcd {
     }
 
     fn failed(&self, status: &Status) -> EtcdError {
-        let why = status.message().trim_start_matches("etcdserver: ").to_owned();
+        let why = match std::error::Error::source(status) {
+            Some(cause) => with_causes(cause),
+            None => status.message().trim_start_matches("etcdserver: ").to_owned(),
+        };
         match status.code() {
             Code::InvalidArgument
             | Code::PermissionDenied
@@ -346,7 +358,7 @@ impl Etcd {
         let request = self.request(tokio_stream::once(m::LeaseKeepAliveRequest { id: lease }));
         let mut grpc = Grpc::new(self.channel.clone());
         let call = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            grpc.ready().await.map_err(|error| Status::unavailable(with_causes(&error)))?;
             let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
             let codec = ProstCodec::<m::LeaseKeepAliveRequest, m::LeaseKeepAliveResponse>::default();
             let mut stream = grpc.streaming(request, path, codec).await?.into_inner();

@@ -7,15 +7,16 @@
 //! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and after it has exited.
 //! - [`write_program`], [`copy_program`]: programs that a test writes.
 //! - [`Mpi`], [`plain`], [`python`]: compiled test programs.
-//! - [`Etcd`]: an etcd server.
+//! - [`Etcd`]: an etcd server; [`Certificates`]: those that it may need.
 //! - [`Hosts`]: ssh servers on this machine.
 //! - [`built`]: the programs under test, checked to be up to date.
 //! - [`processes`]: facts from `/proc`.
 
 pub mod built;
 mod call;
+mod certificates;
 mod dvm;
-mod etcd;
+pub mod etcd;
 mod executable;
 pub mod hosts;
 mod leftovers;
@@ -26,6 +27,7 @@ mod sshd;
 mod watched;
 
 pub use call::{Call, Ended, Running};
+pub use certificates::Certificates;
 pub use dvm::{Dvm, Options, state_dir};
 pub use etcd::Etcd;
 pub use executable::{copy_program, write_program};

@@ -245,3 +245,15 @@ fn memory_and_resources_are_reserved() {
     assert!(error.contains("nodes know their memory and GPUs by themselves"), "{error}");
     std::fs::remove_file(&settings).expect("steps have read it");
 }
+
+#[test]
+fn the_last_job_is_the_array_and_not_one_of_its_elements() {
+    let dvm = Dvm::start(1);
+    let array = dvm.submit(["-n", "1", "--array", "1-4", "--name", "many", "sh", "-c", "echo {index}"]);
+    dvm.ctl("wait last").ok();
+    assert_eq!(dvm.json("job show last")["name"], "many");
+    assert_eq!(dvm.json("job show last")["job"].to_string(), array);
+    assert_eq!(crate::sorted(&dvm.ctl("logs last").ok()), ["1", "2", "3", "4"]);
+    let next = dvm.submit(["-n", "1", "true"]);
+    assert_eq!(dvm.json("job show last")["job"].to_string(), next);
+}

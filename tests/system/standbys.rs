@@ -5,16 +5,14 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rsd_proto::transport::exit;
-use rsd_tests::{Call, Dvm, Options, built, eventually};
+use rsd_tests::{Call, Dvm, Mpi, Options, built, eventually};
 use serde_json::Value;
-
-use crate::MPIS;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A DVM of node0, the head, of node1 and node2, and of node3, which stands by.
 fn with_standby() -> Dvm {
-    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 4, args: Vec::new() });
+    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 6, args: Vec::new() });
     let listen = dvm.listen();
     dvm.add(&["--join", &listen, "--standby", "127.0.0.1:0"].map(str::to_owned));
     dvm.ctl("head allow node3").ok();
@@ -50,7 +48,7 @@ fn until_up(dvm: &Dvm, count: usize) {
 fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() {
     let mut dvm = with_standby();
     let gate = dvm.scratch().join("gate");
-    let jobs = MPIS.map(|mpi| {
+    let jobs = [Mpi::Debian, Mpi::Wheel, Mpi::Ours].map(|mpi| {
         let run = ["run", "--host", "node1:2,node2:2", "-n", "4", &mpi.program("gated.c")];
         let job = dvm.rsctl(run).args([&gate]).deadline(PATIENCE).start();
         job.until_stdout(|out| out.contains("computing").then_some(()));
@@ -59,9 +57,22 @@ fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() 
     let script = "echo $PPID; echo $$; exec sleep 1000";
     let on_head = dvm.rsctl(["run", "--host", "node0", "-n", "1", "sh", "-c", script]).deadline(PATIENCE).start();
     let pids = on_head.until_stdout(|out| (out.lines().count() == 2).then(|| out.to_owned()));
+    let before = dvm.ctl("events").ok();
+    let follow = dvm.ctl("--dvm node1 events --follow").deadline(PATIENCE).start();
+    follow.until_stdout(|out| (out.len() >= before.len()).then_some(()));
     dvm.kill(0);
-    let promoted = promote(&dvm, "").ok();
-    assert!(promoted.contains("this machine is the head now (epoch 1)"), "{promoted}");
+    // From a node that is neither the head nor the standby.
+    let said = dvm.ctl("--dvm node1 head promote node2").deadline(PATIENCE).fails(240);
+    assert!(said.contains("node2 does not stand by for the head: standbys: node3"), "{said}");
+    let promoted = dvm.ctl("--dvm node1 head promote node3").deadline(PATIENCE).ok();
+    assert!(promoted.contains("the machine of node3 is the head now (epoch 1)"), "{promoted}");
+    // Those who watch hear of it, and lose nothing of what was before.
+    let line = "node3-head is the head now, in place of node0 (epoch 1, rsd";
+    let seen = follow.until_stdout(|out| out.contains(line).then(|| out.to_owned()));
+    assert!(seen.starts_with(&before), "{seen}\n{before}");
+    follow.signal(Signal::SIGTERM);
+    follow.end();
+    assert!(dvm.ctl("--dvm node2 events").ok().starts_with(&before));
     dvm.file("gate", "");
     for job in jobs {
         let printed = job.end().ok();
@@ -76,7 +87,7 @@ fn jobs_go_on_under_a_standby_that_is_promoted_and_the_head_before_is_refused() 
     assert!(shown.contains("node3-head") && shown.contains("epoch 1"), "{shown}");
     assert_eq!(dvm.ctl("--dvm node2 run -n 3 echo hello").ok(), "hello\n".repeat(3));
     // The first job of the new head has a number that the head before cannot have given.
-    assert!(dvm.json("--dvm node1 ps -a")["jobs"].as_array().is_some_and(|jobs| jobs.len() == 4));
+    assert!(dvm.json("--dvm node1 ps -a")["jobs"].as_array().is_some_and(|jobs| jobs.len() == 5));
 
     // The machine of the head before is back: its daemon finds out that it is none any more.
     let listen = dvm.state_dir(0);
@@ -154,7 +165,11 @@ fn a_head_that_runs_hands_over_only_on_request() {
         let status: Value = serde_json::from_str(&status).ok()?;
         (status["jobs"] == 0).then_some(())
     });
-    promote(&dvm, "--switch").ok();
+    // The head itself may be asked: it answers, and ends.
+    let said = dvm.ctl("--dvm node0 head promote node1 --switch").deadline(PATIENCE).fails(240);
+    assert!(said.contains("node1 does not stand by for the head: standbys: node3"), "{said}");
+    let promoted = dvm.ctl("--dvm node0 head promote node3 --switch").deadline(PATIENCE).ok();
+    assert!(promoted.contains("the machine of node3 is the head now (epoch 1)"), "{promoted}");
     until_up(&dvm, 4);
     dvm.ctl(&format!("--dvm node1 wait {job}")).deadline(PATIENCE).ok();
     assert_eq!(dvm.ctl(&format!("--dvm node1 logs {job}")).ok(), "done\n".repeat(2));
@@ -177,7 +192,9 @@ fn only_a_node_that_the_heads_administrator_has_named_gets_the_key() {
     let said = dvm.ctl("--dvm node2 head promote").fails(240);
     assert!(said.contains("no complete copy") && said.contains("may not stand by"), "{said}");
     let said = dvm.ctl("--dvm node1 head promote").fails(240);
-    assert!(said.contains("does not stand by"), "{said}");
+    assert!(said.contains("does not stand by") && said.contains("this DVM has no standby"), "{said}");
+    let said = dvm.ctl("head promote node2").fails(240);
+    assert!(said.contains("this daemon is the head, and answers"), "{said}");
     dvm.ctl("head allow node2").ok();
     until_in_step(&dvm);
     let mode = std::fs::metadata(&key).map(|meta| std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o777);

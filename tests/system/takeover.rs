@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rsd_tests::etcd::Guard;
 use rsd_tests::{Call, Dvm, Etcd, Mpi, Options, built, eventually};
 use serde_json::Value;
 
@@ -246,4 +247,89 @@ fn wrong_settings_of_etcd_are_named() {
         dvm.log(3).contains("etcd has nothing about this DVM under /elsewhere/").then_some(())
     });
     dvm.restart(0);
+}
+
+/// The settings of an etcd with TLS.
+fn tls(etcd: &Etcd, authority: &str) -> String {
+    format!("etcd_authority = \"{}\"\n", etcd.file(authority))
+}
+
+fn tls_with_certificate(etcd: &Etcd) -> String {
+    let (own, key) = (etcd.file("client.pem"), etcd.file("client-key.pem"));
+    format!("{}etcd_certificate = \"{own}\"\netcd_key = \"{key}\"", tls(etcd, "authority.pem"))
+}
+
+#[test]
+fn etcd_may_demand_certificates_and_must_have_one_of_its_authority() {
+    let etcd = Etcd::guarded(Guard::Certificates);
+    let mut dvm = with_standbys(&settings("certified", &etcd.url(), &tls_with_certificate(&etcd)), 1);
+    let at = dvm.scratch();
+    let start = |name: &str, more: &str| {
+        let call = dvm.call(built::rsd()).env("RSD_CONFIG", settings(name, &etcd.url(), more)).deadline(PATIENCE);
+        let dir = at.join(name).display().to_string();
+        call.args(["start", "--foreground", "--name", name, "--listen", "127.0.0.1:0", "--state-dir", &dir]).start()
+    };
+    // A head that is not let in, or that does not trust the server, decides nothing and says why.
+    for (name, more, why) in [
+        ("unknown", tls(&etcd, "authority.pem"), "ertificate"),
+        ("distrustful", tls(&etcd, "client.pem"), "ertificate"),
+    ] {
+        let daemon = start(name, &more);
+        let said = daemon.until_stderr(|said| said.contains("has no lease in etcd").then(|| said.to_owned()));
+        assert!(said.contains(why), "{name}: {said}");
+        daemon.signal(Signal::SIGTERM);
+        daemon.gone();
+    }
+    dvm.kill(0);
+    end_steps_of(&dvm, 0);
+    let head = until_head(&dvm, 1, 3);
+    assert_eq!(head, "node3-head");
+    assert_eq!(dvm.ctl("--dvm node1 run -n 2 --host node1 echo hello").deadline(PATIENCE).ok(), "hello\n".repeat(2));
+    stop(&dvm, &head);
+}
+
+#[test]
+fn etcd_may_have_users_whose_logins_end_with_a_restart() {
+    let mut etcd = Etcd::guarded(Guard::Tls);
+    for line in [
+        "user add root:secret",
+        "user grant-role root root",
+        "role add rsd",
+        "role grant-permission rsd readwrite --prefix /rsd/",
+        "user add rsd:hush",
+        "user grant-role rsd rsd",
+        "auth enable",
+    ] {
+        etcd.ctl(line).ok();
+    }
+    let at = std::env::temp_dir();
+    let user = |name: &str, password: &str| {
+        let file = at.join(format!("rsd-takeover-{}-{name}-password", std::process::id()));
+        std::fs::write(&file, format!("{password}\n")).expect("the directory of temporary files is writable");
+        let file = file.display();
+        format!("{}etcd_user = \"{name}\"\netcd_password_file = \"{file}\"", tls(&etcd, "authority.pem"))
+    };
+    let right = settings("user-right", &etcd.url(), &user("rsd", "hush"));
+    let mut dvm = with_standbys(&right, 1);
+    let start = |name: &str, more: &str| {
+        let call = dvm.call(built::rsd()).env("RSD_CONFIG", settings(name, &etcd.url(), more));
+        call.args(["start", "--foreground", "--name", name, "--listen", "127.0.0.1:0"]).deadline(PATIENCE)
+    };
+    let said = start("user-wrong", &user("rsd2", "hush")).fails(240);
+    assert!(said.contains("authentication failed, invalid user ID or password"), "{said}");
+    let said = start("user-none", &tls(&etcd, "authority.pem")).fails(240);
+    assert!(said.contains("user name is empty"), "{said}");
+
+    // A server that is started again knows no logins of before.
+    etcd.end();
+    until(&dvm, "node0", "the head misses etcd", |lease| lease["why"] != "");
+    etcd.begin();
+    let held =
+        |lease: &Value| lease["state"] == "held" && lease["why"] == "" && lease["candidates"] == serde_json::json!([3]);
+    until(&dvm, "node0", "the head renews its lease with a new login", held);
+    dvm.kill(0);
+    end_steps_of(&dvm, 0);
+    let head = until_head(&dvm, 1, 3);
+    assert_eq!(head, "node3-head");
+    stop(&dvm, &head);
 }

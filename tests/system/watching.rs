@@ -69,17 +69,56 @@ fn events_tell_what_becomes_of_jobs_nodes_groups_and_tokens() {
     assert!(dvm.ctl("events --since ffffffffffffff00").fails(240).contains("has not happened yet"));
     assert!(dvm.ctl("events --since yesterday").fails(240).contains("cursor"));
 
-    // The cursor is good for the next head, too.
+    // The next head has all of them, and goes on with its own.
     dvm.terminate(0);
     dvm.restart(0);
     let back = eventually("node1 is back", Duration::from_secs(20), || {
         let seen = events(&dvm, &last);
         kinds(&seen).contains(&"node_back").then_some(seen)
     });
-    assert_eq!((&back[0]["event"], &back[0]["head_restarted"]), (&"missed".into(), &true.into()), "{back:?}");
-    assert_eq!(back[1]["event"], "head_started");
+    assert_eq!(back[0]["event"], "head_started", "{back:?}");
     let number = |event: &Value| u64::from_str_radix(event["cursor"].as_str().unwrap(), 16).unwrap();
-    assert!(number(&back[1]) > *numbers.last().unwrap());
+    assert!(number(&back[0]) > *numbers.last().unwrap());
+    assert!(events(&dvm, "").starts_with(&[&begun[..], &after[..]].concat()), "{begun:?} {after:?}");
+}
+
+#[test]
+fn events_are_followed_over_kills_of_the_head_and_none_is_lost_or_repeated() {
+    let mut dvm = Dvm::start(2);
+    let followers = ["node0", "node1"].map(|at| dvm.ctl(&format!("--dvm {at} events --follow --json")).start());
+    let mut jobs = Vec::new();
+    for _ in 0..6 {
+        let fails = dvm.submit(["-n", "1", "--host", "node1", "sh", "-c", "sleep 0.2; exit 3"]);
+        let of_it = format!("\"job\":{fails},");
+        let is_placed = |line: &str| line.contains("job_placed") && line.contains(&of_it);
+        followers[1].until_stdout(|out| out.lines().any(is_placed).then_some(()));
+        dvm.kill(0);
+        dvm.restart(0);
+        dvm.ctl(&format!("wait {fails}")).fails(3);
+        jobs.extend([(fails, true), (dvm.submit(["-n", "1", "true"]), false)]);
+    }
+    for (job, fails) in &jobs {
+        let code = dvm.ctl(&format!("wait {job}")).end().status.code();
+        assert_eq!(code, Some(if *fails { 3 } else { 0 }), "job {job}");
+    }
+    let all = events(&dvm, "");
+    let last = all[all.len() - 1]["cursor"].clone();
+    for follower in followers {
+        let seen = follower.until_stdout(|out| out.contains(last.as_str()?).then(|| out.to_owned()));
+        follower.signal(nix::sys::signal::Signal::SIGTERM);
+        let said = follower.end();
+        let seen: Vec<Value> = seen.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        assert!(seen.starts_with(&all), "{said}");
+    }
+    for (job, fails) in jobs {
+        let of_it = |event: &&Value| event["job"].to_string() == job && event["event"] != "job_queued";
+        let kinds: Vec<&str> = all.iter().filter(of_it).filter_map(|event| event["event"].as_str()).collect();
+        let expected: &[&str] = match fails {
+            true => &["job_submitted", "job_placed", "job_rank_failed", "job_ended"],
+            false => &["job_submitted", "job_placed", "job_ended"],
+        };
+        assert_eq!(kinds, expected, "job {job}");
+    }
 }
 
 #[test]
@@ -298,8 +337,8 @@ fn drawn(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn top_shows_jobs_on_a_terminal_and_cancels_one() {
-    let dvm = Dvm::start(2);
+fn top_shows_jobs_on_a_terminal_over_a_kill_of_the_head_and_cancels_one() {
+    let mut dvm = Dvm::start(2);
     let job = dvm.submit(["-n", "3", "sh", "-c", "echo says hello; exec sleep 1000"]);
     let table = dvm.ctl("top --plain --count 1").ok();
     assert!(table.starts_with("nodes 2 up; slots 3 of 8 in use; jobs 1 running; ranks 3 running"), "{table}");
@@ -343,6 +382,17 @@ fn top_shows_jobs_on_a_terminal_and_cancels_one() {
         });
     };
     until("running");
+    let tables = dvm.ctl("top --plain --interval 200ms").start();
+    tables.until_stdout(|out| out.contains("nodes 2 up").then_some(()));
+    dvm.kill(0);
+    until("trying again");
+    tables.until_stderr(|said| said.contains("trying again").then_some(()));
+    dvm.restart(0);
+    tables.until_stderr(|said| said.contains("the daemon is back").then_some(()));
+    let shown = tables.stdout().len();
+    tables.until_stdout(|out| out[shown..].contains("nodes 2 up").then_some(()));
+    tables.signal(nix::sys::signal::Signal::SIGTERM);
+    tables.end();
     keys.write_all(b"l").unwrap();
     until("says hello");
     keys.write_all(b"q").unwrap();

@@ -2,8 +2,8 @@
 
 use rsd_proto::v1::dvm_event::What;
 use rsd_proto::v1::{
-    DvmEvent, GroupChange, JobChange, JobEnd, JobPlaced, NodeChange, NodeEvent, TokenChange, group_change, job_change,
-    token_change,
+    DvmEvent, GroupChange, HeadStarted, JobChange, JobEnd, JobPlaced, NodeChange, NodeEvent, TokenChange, group_change,
+    job_change, token_change,
 };
 
 use crate::json;
@@ -16,10 +16,18 @@ pub(super) fn line(event: &DvmEvent) -> String {
         Some(What::Node(change)) => node(change),
         Some(What::Group(change)) => group(change),
         Some(What::Token(change)) => token(change),
-        Some(What::HeadStarted(it)) => format!("head {} started (rsd {})", it.node, it.version),
+        Some(What::HeadStarted(it)) => head_started(it),
         None => "an event that a newer rsctl can show".to_owned(),
     };
     format!("{}  {text}", utc(event.at_ms))
+}
+
+fn head_started(started: &HeadStarted) -> String {
+    let HeadStarted { node, version, epoch, successor_of } = started;
+    match successor_of.as_str() {
+        "" => format!("head {node} started (rsd {version})"),
+        before => format!("{node} is the head now, in place of {before} (epoch {epoch}, rsd {version})"),
+    }
 }
 
 fn job(change: &JobChange) -> String {
@@ -135,6 +143,10 @@ mod tests {
         let failure =
             rsd_proto::v1::RankFailure { rank: 1, node: "n1".into(), text: "rank 1 exited with code 3".into() };
         assert_eq!(of_job(Change::RankFailed(failure)), "job 7: rank 1 exited with code 3 (on n1)");
+        let started = HeadStarted { node: "n0".into(), version: "1.2".into(), ..HeadStarted::default() };
+        assert_eq!(text(What::HeadStarted(started.clone())), "head n0 started (rsd 1.2)");
+        let moved = HeadStarted { epoch: 1, successor_of: "n9".into(), ..started };
+        assert_eq!(text(What::HeadStarted(moved)), "n0 is the head now, in place of n9 (epoch 1, rsd 1.2)");
         let node = NodeChange { node: 2, name: "n2".into(), change: NodeEvent::Labelled.into(), text: "a=b".into() };
         assert_eq!(text(What::Node(node)), "node n2 labelled: a=b");
         let group = GroupChange {

@@ -214,6 +214,9 @@ pub(crate) enum Command {
         /// Only what came after the event with this cursor, which --json prints
         #[arg(long, value_name = "CURSOR", value_parser = cursor)]
         since: Option<u64>,
+        /// With --follow: how long to look for a daemon that is lost, and go on when it is back; 0: not at all
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+        reconnect: Duration,
     },
     /// Show nodes, jobs, ranks and waits on a live screen
     #[command(
@@ -306,8 +309,8 @@ Examples:
   rsctl events --follow --json   one object per line, each with its cursor
   rsctl events --since 1941f2a6b0300007 --json
 
-The head keeps the latest events, about sixteen thousand, in memory. When the event of a cursor is older than that, \
-the number of missing events is told first. A cursor stays valid when the head is restarted.";
+The head keeps the latest events, about sixteen thousand, and of these several thousand over a restart or on a standby \
+that takes over. When the event of a cursor is older than that, the number of missing events is told first.";
 
 const METRICS_HELP: &str = "\
 Examples:
@@ -329,8 +332,8 @@ More: rsctl help groups";
 const HEAD_HELP: &str = "Examples:
   rsctl head show                  which daemon is the head, its standbys, and what they have not confirmed
   rsctl head allow node1           on the head's machine: node1 may stand by (rsd start --standby)
-  rsctl head promote               on a standby's machine, when the head's machine is lost
-  rsctl head promote --switch      the same when the head runs: it hands over
+  rsctl head promote node3         when the head's machine is lost: node3, which stands by, is the head
+  rsctl head promote --switch      on the standby, when the head runs: it hands over
 
 See rsctl help standbys";
 const NODE_HELP: &str = "\

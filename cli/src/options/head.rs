@@ -24,14 +24,15 @@ Run it on the head's machine, as the user who runs the head: the head takes this
         #[arg(value_name = "NODE")]
         node: String,
     },
-    /// Make the standby on this machine the head
+    /// Make a standby the head
     #[command(after_help = "Examples:
   rsctl head promote               when the head's machine is lost: refused while the head answers
+  rsctl head promote node3         on any other node
   rsctl head promote --switch      when the head runs: it hands over and exits
 
 Running jobs go on, except those with ranks on the machine of the head that is lost.")]
     Promote {
-        /// The standby, which must be the node of the daemon on this machine
+        /// The standby, by name or id; without it, the daemon that is asked
         #[arg(value_name = "NODE")]
         node: Option<String>,
         /// The head hands over; refused while jobs have ranks on its node

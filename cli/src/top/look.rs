@@ -1,11 +1,13 @@
 //! A look at the DVM: its jobs, nodes and waits, and how much its ranks write.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rsd_proto::transport::{dvm_client, exit, observe_client};
 use rsd_proto::v1::{JobInfo, ListJobsRequest, ListNodesRequest, MetricsRequest, NodeInfo, Wait, WaitsRequest};
 
-use crate::dvm::{self, Client, Observer};
+use crate::dvm::{self, Client, Dvm, Observer};
 use crate::exit::Failure;
+use crate::reconnect::PATIENCE;
 
 /// What was seen at one time.
 #[derive(Debug, Clone, Default)]
@@ -21,16 +23,41 @@ pub(super) struct Snapshot {
 }
 
 /// What looks at a DVM again and again.
-pub(super) struct Looks {
+pub(super) struct Looks<'a> {
+    dvm: &'a Dvm,
     client: Client,
     observer: Observer,
     /// The bytes of output at the last look.
     output: Option<(Instant, f64)>,
 }
 
-impl Looks {
-    pub(super) fn new(client: Client, observer: Observer) -> Looks {
-        Looks { client, observer, output: None }
+impl<'a> Looks<'a> {
+    pub(super) async fn new(dvm: &'a Dvm) -> Result<Looks<'a>, Failure> {
+        Ok(Looks { dvm, client: dvm.client().await?, observer: dvm.observer().await?, output: None })
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Waits until a daemon that was lost is back, and asks it with pauses of `pause`.
+    ///
+    /// # Errors
+    /// When it does not come back in time, or is another one.
+    pub(super) async fn back(&mut self, pause: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.dvm.channel_again().await {
+                Ok(channel) => {
+                    (self.client, self.observer) = (dvm_client(channel.clone()), observe_client(channel));
+                    return Ok(());
+                }
+                Err(failure) if matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON) && Instant::now() < end => {
+                    tokio::time::sleep(pause).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
     }
 
     pub(super) async fn look(&mut self) -> Result<Snapshot, Failure> {

@@ -95,7 +95,7 @@ pub enum StandbyCall {
     /// Lets a node stand by, by name or id; or no longer, if `forbid`.
     Allow { node: String, forbid: bool },
     /// A node stands by, and will listen there as the head.
-    StandsBy { node: NodeId, listen: String },
+    StandsBy { node: NodeId, listen: String, daemon_listen: String },
     /// Changes nothing.
     List,
 }

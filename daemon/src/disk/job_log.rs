@@ -263,6 +263,13 @@ impl JobLogs {
         }
     }
 
+    /// Notes that the client who has submitted a job is about to follow it: what is not kept waits for it, too.
+    pub(crate) fn expect_follower(&self, job: JobId) {
+        if let Some(log) = lock(&self.state.logs).get(&job) {
+            lock(&log.events).expect_reader(Instant::now());
+        }
+    }
+
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = self.state.forget(job) {
             let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file

@@ -1,17 +1,19 @@
 //! The gRPC service about the head and its standbys: on the head, and on any other daemon.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rsd_core::addresses::dialable;
 use rsd_core::rsd::{Answer, Call, Caller, StandbyCall};
 use rsd_proto::services::heads_server::Heads;
 use rsd_proto::transport::{Own, Peer, Who, exit, heads_client, refusal};
 use rsd_proto::v1::follow_down::Body;
 use rsd_proto::v1::{
-    AllowStandbyRequest, FollowBegin, FollowDown, FollowUp, GetEpochRequest, HeadEpoch, HeadInfo, KeptStandby,
-    PromoteReply, PromoteRequest, ShowHeadRequest, StandbyInfo, follow_up,
+    AllowStandbyRequest, Ancestor, FollowBegin, FollowDown, FollowUp, GetEpochRequest, HeadEpoch, HeadInfo,
+    KeptStandby, NodeInfo, PromoteReply, PromoteRequest, ShowHeadRequest, StandbyInfo, follow_up,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{RwLock, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -21,12 +23,17 @@ use super::forward::Turns;
 use super::{Reply, status_of, unexpected};
 use crate::disk::job_log::JobLogs;
 use crate::door::{Door, Event};
+use crate::network;
+use crate::standby::ask;
 use crate::standby::copies::Copies;
 use crate::standby::feed::Feed;
 use crate::standby::promote::Promotion;
 use crate::way_up::WayUp;
 
 type Downs = Pin<Box<dyn Stream<Item = Result<FollowDown, Status>> + Send>>;
+
+/// How long the state machine may take to list the standbys, before those that were known are shown.
+const LIST_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The head's service.
 #[derive(Debug, Clone)]
@@ -42,15 +49,27 @@ pub(crate) struct HeadService {
     pub(crate) listen: String,
     /// This head's certificate and the authority's key; None: it does not listen.
     pub(crate) keys: Option<(Own, rsd_proto::v1::Authority)>,
+    pub(crate) dial_deadline: Duration,
+    /// The standbys, as they were last heard of.
+    pub(crate) known: Arc<Mutex<Vec<KeptStandby>>>,
+    /// Read by requests for which a standby is being asked to take over.
+    pub(crate) asks: Arc<RwLock<()>>,
 }
 
 impl HeadService {
     async fn standbys(&self, caller: Caller, call: StandbyCall) -> Result<Vec<KeptStandby>, Status> {
         match self.door.call(caller, Call::Standby(call)).await {
-            Answer::Standbys(standbys) => Ok(standbys),
+            Answer::Standbys(standbys) => {
+                self.known().clone_from(&standbys);
+                Ok(standbys)
+            }
             Answer::Refused(refused) => Err(status_of(refused)),
             other => Err(unexpected(&other)),
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<KeptStandby>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn info(&self, standbys: Vec<KeptStandby>) -> HeadInfo {
@@ -85,7 +104,9 @@ impl Heads for HeadService {
 
     async fn show_head(&self, request: Request<ShowHeadRequest>) -> Reply<HeadInfo> {
         let caller = self.callers.of(&request)?;
-        let standbys = self.standbys(caller, StandbyCall::List).await?;
+        // Without a lease, the state machine's answers are held back. What it had said before is shown all the same.
+        let listed = tokio::time::timeout(LIST_DEADLINE, self.standbys(caller, StandbyCall::List)).await;
+        let standbys = listed.unwrap_or_else(|_| Ok(self.known().clone()))?;
         Ok(Response::new(self.info(standbys)))
     }
 
@@ -101,10 +122,33 @@ impl Heads for HeadService {
         Ok(Response::new(self.info(standbys)))
     }
 
-    async fn promote(&self, _: Request<PromoteRequest>) -> Reply<PromoteReply> {
-        let text =
-            "this daemon is the head: run rsctl head promote on the machine of a standby (rsctl head lists them)";
-        Err(refusal(Code::FailedPrecondition, exit::USAGE, text))
+    async fn promote(&self, request: Request<PromoteRequest>) -> Reply<PromoteReply> {
+        let caller = administrator(self.callers, &request)?;
+        let request = request.into_inner();
+        if !request.hand_over {
+            let text = "this daemon is the head, and answers: rsctl head promote NODE --switch makes it hand over";
+            return Err(refusal(Code::FailedPrecondition, exit::USAGE, text));
+        }
+        let Some((own, _)) = &self.keys else {
+            let text = "this head does not listen on TCP, so no node can stand by: restart it with --listen";
+            return Err(refusal(Code::FailedPrecondition, exit::USAGE, text));
+        };
+        // This daemon ends when it has handed over, but not before the answer is here.
+        let _asks = self.asks.read().await;
+        let machine = network::machine();
+        let standbys = self.standbys(caller, StandbyCall::List).await?.into_iter().map(|standby| {
+            let head = standby.head.unwrap_or_default();
+            let daemon = NodeInfo { listen: head.daemon_listen.clone(), ..head };
+            Ancestor {
+                node: standby.node,
+                daemon: dialable(&daemon, &machine),
+                name: daemon.name,
+                ..Ancestor::default()
+            }
+        });
+        let standbys: Vec<Ancestor> = standbys.collect();
+        let stamped = |request: PromoteRequest| Callers::stamped(caller, request);
+        ask::promote(own, &standbys, self.dial_deadline, request, stamped).await.map(Response::new)
     }
 
     async fn follow(&self, request: Request<Streaming<FollowUp>>) -> Reply<Self::FollowStream> {
@@ -127,7 +171,11 @@ impl Heads for HeadService {
             return Err(refusal(Code::FailedPrecondition, exit::USAGE, "this head has been replaced"));
         }
         // Before the key is sent.
-        self.standbys(Callers::daemon(), StandbyCall::StandsBy { node, listen: hello.listen }).await?;
+        self.standbys(
+            Callers::daemon(),
+            StandbyCall::StandsBy { node, listen: hello.listen, daemon_listen: hello.daemon_listen },
+        )
+        .await?;
         let (to, stream) = mpsc::unbounded_channel();
         let begin = FollowBegin {
             authority: Some(authority.clone()),
@@ -144,6 +192,16 @@ impl Heads for HeadService {
     async fn get_epoch(&self, _: Request<GetEpochRequest>) -> Reply<HeadEpoch> {
         Ok(Response::new(self.epoch.clone()))
     }
+}
+
+/// Returns the caller, who must be an administrator.
+fn administrator<T>(callers: Callers, request: &Request<T>) -> Result<Caller, Status> {
+    let caller = callers.of(request)?;
+    if caller.is_admin {
+        return Ok(caller);
+    }
+    let text = "only root makes another machine the head of a DVM that serves all users";
+    Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text))
 }
 
 /// The service of a daemon that is not the head.
@@ -173,20 +231,25 @@ impl Heads for NodeService {
     }
 
     async fn promote(&self, request: Request<PromoteRequest>) -> Reply<PromoteReply> {
-        let Some(promotion) = &self.promotion else {
-            let text = "this daemon does not stand by for the head (rsd start --standby): run rsctl head promote on the machine of one \
-                        that does";
-            return Err(refusal(Code::FailedPrecondition, exit::USAGE, text));
-        };
-        let caller = self.callers.of(&request)?;
-        if !caller.is_admin {
-            let text = "only root makes another machine the head of a DVM that serves all users";
-            return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
-        }
+        let caller = administrator(self.callers, &request)?;
         let Answer::Status(status) = self.door.call(caller, Call::Status).await else {
             return Err(Status::unavailable("the daemon is stopping"));
         };
-        promotion.promote(&request.into_inner(), &status.name).await.map(Response::new)
+        let is_asked_by_node = matches!(request.extensions().get::<Peer>(), Some(Peer { who: Who::Node(_), .. }));
+        let request = request.into_inner();
+        let is_me = [&status.name, &status.node.to_string()].contains(&&request.node);
+        match &self.promotion {
+            Some(promotion) if is_me || request.node.is_empty() => promotion.promote(&request).await.map(Response::new),
+            None if is_me || is_asked_by_node => {
+                let text = format!("{} does not stand by for the head (rsd start --standby)", status.name);
+                Err(refusal(Code::FailedPrecondition, exit::USAGE, text))
+            }
+            Some(_) | None => {
+                let (own, standbys) = (self.way_up.own(), self.way_up.standbys());
+                let stamped = |request: PromoteRequest| Callers::stamped(caller, request);
+                ask::promote(own, &standbys, self.way_up.deadline(), request, stamped).await.map(Response::new)
+            }
+        }
     }
 
     async fn follow(&self, _: Request<Streaming<FollowUp>>) -> Reply<Self::FollowStream> {

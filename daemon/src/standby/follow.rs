@@ -32,6 +32,8 @@ pub(crate) struct Standby {
     pub(crate) way_up: WayUp,
     /// Where it will listen as the head.
     pub(crate) listen: String,
+    /// Where its daemon listens; empty: nowhere.
+    pub(crate) daemon_listen: String,
     pub(crate) state_dir: PathBuf,
     pub(crate) files: Mutex<Files>,
     pub(crate) following: Mutex<Following>,
@@ -110,7 +112,8 @@ impl Standby {
             let mut files = self.files();
             (files.logs(), files.epoch().ok())
         };
-        let hello = FollowHello { listen: self.listen.clone(), logs, epoch };
+        let (listen, daemon_listen) = (self.listen.clone(), self.daemon_listen.clone());
+        let hello = FollowHello { listen, logs, epoch, daemon_listen };
         let _ = to.send(FollowUp { body: Some(follow_up::Body::Hello(hello)) }); // the receiver is below
         let answered = heads_client(channel).follow(UnboundedReceiverStream::new(from)).await;
         let stream = match answered {

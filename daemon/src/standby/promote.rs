@@ -62,13 +62,9 @@ impl Promotion {
     ///
     /// # Errors
     /// Why it must not become the head, or why the head could not be started.
-    pub(crate) async fn promote(&self, request: &PromoteRequest, node: &str) -> Result<PromoteReply, Status> {
+    pub(crate) async fn promote(&self, request: &PromoteRequest) -> Result<PromoteReply, Status> {
         let mut turn = self.turn.lock().await;
         let standby = &self.standby;
-        if !request.node.is_empty() && request.node != node && request.node != standby.node.to_string() {
-            let text = format!("this daemon is node {node}: run rsctl head promote on the machine of {}", request.node);
-            return Err(refusal(Code::InvalidArgument, exit::USAGE, text));
-        }
         if !files::is_promoted(&standby.state_dir) {
             if let Some(store) = &mut *turn {
                 store.view().await.map_err(|error| unavailable(&error))?;

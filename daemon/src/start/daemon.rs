@@ -26,7 +26,7 @@ use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Own, Refusals, Se
 use rsd_proto::v1::{self as wire, Inventory, NewTokenRequest, NodeInfo, Resource};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{RwLock, oneshot, watch};
 use tracing::{info, warn};
 
 use super::name_of;
@@ -73,6 +73,8 @@ use crate::way_up::WayUp;
 
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long it waits for a standby to which it has handed over.
+const PROMOTION: Duration = Duration::from_secs(30);
 /// How long the line for joining nodes may take.
 const JOIN_LINE: Duration = Duration::from_secs(5);
 /// A disk with less than so much free is called full.
@@ -163,6 +165,7 @@ pub(super) async fn serve(
     };
     let journal = Journal::open(state_dir.path())?;
     let own_epoch = files::epoch_of(&journal.1);
+    let standbys = epochs::standbys_of(&journal.1);
     if options.join.is_none() {
         give_way(state_dir, membership.own(), &journal.1, own_epoch.number).await?;
     }
@@ -234,6 +237,7 @@ pub(super) async fn serve(
         meter: meter.clone(),
     };
     metrics_port.map(|port| tokio::spawn(port.serve(meter)));
+    let asks = Arc::new(RwLock::new(()));
     let of_head = HeadHeads {
         door: door.clone(),
         callers,
@@ -244,11 +248,15 @@ pub(super) async fn serve(
         dvm: identity_dvm,
         listen: at.clone(),
         keys: membership.own().zip(membership.authority().map(|authority| authority.to_wire())),
+        dial_deadline: settings.link.dial_deadline,
+        known: Arc::new(Mutex::new(standbys)),
+        asks: Arc::clone(&asks),
     };
     if let Some(keeper) = keeper {
         tokio::spawn(keeper.keep(door.clone()));
     }
-    let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), &identity_name, store_of_standby)?;
+    let of_standby = (identity_name.as_str(), bound.map(|at| at.to_string()).unwrap_or_default());
+    let promotion = standby(&options, state_dir, &membership, way_up.as_ref(), of_standby, store_of_standby)?;
     if let (None, Some(own)) = (&options.join, membership.own()) {
         tokio::spawn(epochs::watch(own, door.clone(), Callers::daemon(), own_epoch.number));
     }
@@ -315,6 +323,8 @@ pub(super) async fn serve(
         }
     }
     drop(presence);
+    // A standby that takes over after a request here answers soon.
+    let _ = tokio::time::timeout(PROMOTION, asks.write()).await;
     // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
     let _ = tokio::time::timeout(FAREWELL, server).await;
@@ -363,7 +373,7 @@ fn standby(
     state_dir: &StateDir,
     membership: &Membership,
     way_up: Option<&WayUp>,
-    name: &str,
+    (name, daemon_listen): (&str, String),
     store: Option<Store>,
 ) -> anyhow::Result<Option<Arc<Promotion>>> {
     let (Some(listen), Some(way_up), Membership::Node { own, credentials }) = (&options.standby, way_up, membership)
@@ -389,6 +399,7 @@ fn standby(
         authority: credentials.authority.clone(),
         way_up: way_up.clone(),
         listen,
+        daemon_listen,
         state_dir: path,
         files: Mutex::new(files),
         following: Mutex::new(Following { heard: since_boot(), ..Following::default() }),

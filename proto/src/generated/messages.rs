@@ -917,6 +917,9 @@ pub struct NodeInfo {
     pub memory_reserved: u64,
     #[prost(message, repeated, tag = "251")]
     pub reserved_resources: ::prost::alloc::vec::Vec<Resource>,
+    /// Of a standby, described as it will be as the head: where the node's daemon listens now; empty: nowhere.
+    #[prost(string, tag = "300")]
+    pub daemon_listen: ::prost::alloc::string::String,
 }
 /// A property of a node that users select by, `gpu=h200`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1967,7 +1970,7 @@ pub struct EventsReply {
     /// How many events after the ones that the caller has are not kept any more, also if the caller could not have seen them.
     #[prost(uint64, tag = "261")]
     pub missed: u64,
-    /// Whether the head was started after the event `since`. Its predecessor's events are not kept, and not counted in `missed`.
+    /// Whether events of earlier heads, after `since`, are not kept. They are not counted in `missed`.
     #[prost(bool, tag = "262")]
     pub head_restarted: bool,
     /// The number from which the caller can go on.
@@ -2134,6 +2137,12 @@ pub struct HeadStarted {
     pub node: ::prost::alloc::string::String,
     #[prost(string, tag = "261")]
     pub version: ::prost::alloc::string::String,
+    /// Which head it is. It grows when another machine becomes the head.
+    #[prost(uint64, tag = "300")]
+    pub epoch: u64,
+    /// The name of the head on another machine whose place it has taken; empty: it is the same head as before.
+    #[prost(string, tag = "301")]
+    pub successor_of: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricsRequest {}
@@ -2486,6 +2495,11 @@ pub struct Ancestor {
     /// Where it accepts children; the first that answers is used.
     #[prost(string, repeated, tag = "2")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Of a standby: its node's name, and where the node's daemon accepts connections now.
+    #[prost(string, tag = "300")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "301")]
+    pub daemon: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The way to the head has been cut for this long, here or above. It is restored with a Resync. A step that gets none in time ends
 /// its ranks: the head counts them as lost.
@@ -3875,7 +3889,7 @@ pub struct KeptToken {
 pub struct Kept {
     #[prost(
         oneof = "kept::What",
-        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104, 110, 111, 112, 250"
+        tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20, 21, 22, 100, 101, 102, 103, 104, 110, 111, 112, 250, 300"
     )]
     pub what: ::core::option::Option<kept::What>,
 }
@@ -3945,7 +3959,18 @@ pub mod kept {
         /// The current state of an array's elements. The records of elements that start and end change it, too.
         #[prost(message, tag = "250")]
         Array(super::KeptArray),
+        /// It has happened, and clients that watch the DVM may ask for it. A bounded number of the latest is kept.
+        #[prost(message, tag = "300")]
+        Event(super::KeptEvent),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptEvent {
+    #[prost(message, optional, tag = "1")]
+    pub event: ::core::option::Option<DvmEvent>,
+    /// In a DVM that serves all users: who may see it, beside root; absent: all.
+    #[prost(uint32, optional, tag = "2")]
+    pub uid: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeptStandby {
@@ -4381,7 +4406,7 @@ pub struct AllowStandbyRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PromoteRequest {
-    /// The name or id of the standby, which the daemon that is asked must be; empty: that daemon.
+    /// The name or id of the standby; empty: the daemon that is asked.
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
     /// The head hands over, if it answers. Otherwise it must not answer.
@@ -4429,6 +4454,9 @@ pub struct FollowHello {
     pub logs: ::prost::alloc::vec::Vec<LogCopy>,
     #[prost(message, optional, tag = "3")]
     pub epoch: ::core::option::Option<HeadEpoch>,
+    /// Where the standby's daemon listens now; empty: nowhere.
+    #[prost(string, tag = "300")]
+    pub daemon_listen: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogCopy {

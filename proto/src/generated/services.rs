@@ -4265,7 +4265,7 @@ pub mod heads_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Heads", "AllowStandby"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered by the standby, on its unix socket.
+        /// Answered by the standby. Any other daemon of the DVM asks it.
         pub async fn promote(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PromoteRequest>,
@@ -4353,7 +4353,7 @@ pub mod heads_server {
             &self,
             request: tonic::Request<crate::v1::AllowStandbyRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::HeadInfo>, tonic::Status>;
-        /// Answered by the standby, on its unix socket.
+        /// Answered by the standby. Any other daemon of the DVM asks it.
         async fn promote(
             &self,
             request: tonic::Request<crate::v1::PromoteRequest>,

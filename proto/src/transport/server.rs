@@ -191,7 +191,7 @@ fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
         | (Who::Local { .. }, "rsd.v1.Access", "NewToken" | "ListTokens" | "RevokeToken")
         | (Who::Node(_), "rsd.v1.Link" | "rsd.v1.Dvm" | "rsd.v1.Observe" | "rsd.v1.Access", _)
         | (Who::Local { .. } | Who::User(_), "rsd.v1.Heads", "ShowHead")
-        | (Who::Node(_), "rsd.v1.Heads", "ShowHead" | "Follow" | "GetEpoch")
+        | (Who::Node(_), "rsd.v1.Heads", "ShowHead" | "Follow" | "GetEpoch" | "Promote")
         | (Who::User(_), "rsd.v1.Dvm" | "rsd.v1.Observe", _)
         | (Who::User(_), "rsd.v1.Access", "Renew")
         | (Who::Guest(_), "rsd.v1.Access", "Join" | "Login") => Ok(()),
@@ -255,7 +255,7 @@ mod tests {
             ("rsd.v1.Heads", "Follow", [false, true, false, false, true]),
             ("rsd.v1.Heads", "GetEpoch", [false, true, false, false, true]),
             ("rsd.v1.Heads", "AllowStandby", [false, false, false, false, true]),
-            ("rsd.v1.Heads", "Promote", [false, false, false, false, true]),
+            ("rsd.v1.Heads", "Promote", [false, true, false, false, true]),
             ("rsd.v1.Link", "Attach", [false, true, false, true, true]),
             ("rsd.v1.Pmi", "Put", [false, false, false, true, true]),
             ("rsd.v1.Other", "Join", [false, false, false, false, true]),

@@ -66,6 +66,26 @@ impl Network {
         self.port(name, 3);
     }
 
+    /// Cuts the network in two: these hosts reach each other, and so do the others. Nothing on a host shows it.
+    #[track_caller]
+    pub fn divide(&self, names: &[&str]) {
+        let ports = names.iter().map(|name| self.plugged(name, APART)).collect::<String>();
+        let bridge = format!("link add {APART} type bridge stp_state 0 mcast_snooping 0\nlink set {APART} up\n");
+        self.switch.run("ip", &(bridge + &ports));
+    }
+
+    /// Ends [`Network::divide`] for the same hosts.
+    #[track_caller]
+    pub fn unite(&self, names: &[&str]) {
+        let ports = names.iter().map(|name| self.plugged(name, "bridge0")).collect::<String>();
+        self.switch.run("ip", &(ports + &format!("link del {APART}\n")));
+    }
+
+    fn plugged(&self, name: &str, bridge: &str) -> String {
+        let port = port(self.host(name).number(), 0);
+        format!("link set {port} master {bridge}\nlink set {port} up\n")
+    }
+
     /// Cuts a host off and ends it with all its processes: the others hear nothing of it, as if it had lost its power.
     #[track_caller]
     pub fn power_off(&mut self, name: &str) {
@@ -79,6 +99,9 @@ impl Network {
         self.switch.run("bridge", &format!("link set dev {port} state {state}\n"));
     }
 }
+
+/// The bridge of the hosts on the other side of a network that is cut in two.
+const APART: &str = "apart";
 
 /// A network namespace with one bridge for each local network.
 #[derive(Debug)]

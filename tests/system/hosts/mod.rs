@@ -9,5 +9,6 @@ mod partitions;
 mod programs;
 mod readme;
 mod ssh;
+mod standbys;
 mod strangers;
 mod tree;

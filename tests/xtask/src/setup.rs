@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 24] = [
+const PACKAGES: [Package; 26] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -34,6 +34,8 @@ const PACKAGES: [Package; 24] = [
     Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
     Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
     Package { name: "etcd-server", there: || runs("etcd", &["--version"]) },
+    Package { name: "etcd-client", there: || runs("etcdctl", &["version"]) },
+    Package { name: "systemd", there: || runs("systemd-analyze", &["--version"]) },
     Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
     Package { name: "openmpi-bin", there: || runs("mpirun.openmpi", &["--version"]) },
     Package { name: "libopenmpi-dev", there: || runs("mpicc.openmpi", &["--showme"]) },

@@ -5,13 +5,16 @@
 //!
 //! Numbers rise, also across restarts: a head begins with its time of day. A client goes on after the last number that it has seen. It
 //! keeps no place in the list, so a slow client costs nothing: it learns how many events it has missed.
+//!
+//! Each event is a record of the journal, in one write with the decision that it tells of. So the next head has it, and a standby too.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use prost::Message;
 use rsd_proto::v1::{
     self as wire, DvmEvent, EventsReply, GroupChange, HeadStarted, JobChange, JobEnd, JobEvent, JobInfo, JobPlaced,
-    JobState, NodeChange, NodeEvent, RankFailure, TokenChange, User, dvm_event::What, job_change::Change, job_event,
+    JobState, KeptEvent, NodeChange, NodeEvent, RankFailure, TokenChange, User, dvm_event::What, job_change::Change,
+    job_event,
 };
 
 use super::NUMBERS_PER_MS_BITS;
@@ -22,6 +25,8 @@ use crate::{JobId, NodeId, Now, sentences};
 /// The most events that are kept, and their most bytes.
 const EVENTS_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
+/// The most bytes of the latest events that the shortest journal has.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 /// The most events in one answer.
 const ANSWER_MAX: usize = 1024;
 /// How many failures of a job's ranks are events.
@@ -36,11 +41,15 @@ const TEXT_BYTES: usize = 1024;
 pub(super) struct Feed {
     events: VecDeque<Entry>,
     bytes: usize,
-    /// The numbers before this head's first event, and of the last one that is not kept any more.
+    /// The numbers after `began` up to `forgotten` are those of events that are not kept any more. Earlier ones are not counted.
     began: u64,
     forgotten: u64,
     /// The number of the last event.
     last: u64,
+    /// The number of the last event whose record was taken for the journal.
+    saved: u64,
+    /// Of jobs of an earlier head: the numbers of events that tell what may be logged again.
+    told_before: BTreeMap<JobId, Vec<u64>>,
     /// Jobs that have been submitted and have not ended.
     jobs: BTreeMap<JobId, Known>,
     /// The nodes that clients were told of, and whether the last was that their link is cut.
@@ -86,6 +95,8 @@ impl Feed {
             began,
             forgotten: began,
             last: began,
+            saved: began,
+            told_before: BTreeMap::new(),
             jobs: BTreeMap::new(),
             nodes: BTreeMap::new(),
             first_node: next_node,
@@ -94,9 +105,58 @@ impl Feed {
             restores: false,
         };
         feed.nodes.insert(me.node, false);
-        feed.tell(Audience::All, What::HeadStarted(HeadStarted { node: me.name.clone(), version: me.version.clone() }));
-        feed.settle(now);
+        let started = HeadStarted { node: me.name.clone(), version: me.version.clone(), ..HeadStarted::default() };
+        feed.tell(Audience::All, What::HeadStarted(started));
         feed
+    }
+
+    /// Takes over the events of earlier heads, before this one has had its first. `epoch`: which head this is.
+    pub(super) fn restore(&mut self, kept: Vec<KeptEvent>, epoch: u64) {
+        let mut before: Option<HeadStarted> = None;
+        for KeptEvent { event, uid } in kept {
+            let Some(event) = event else { continue };
+            match &event.what {
+                Some(What::Job(change)) => self.note_told(&event, change),
+                Some(What::HeadStarted(started)) => before = Some(started.clone()),
+                Some(_) | None => {}
+            }
+            if self.events.is_empty() {
+                (self.began, self.forgotten) = (event.number.saturating_sub(1), event.number.saturating_sub(1));
+            }
+            self.last = self.last.max(event.number);
+            self.add(Entry { audience: uid.map_or(Audience::All, Audience::User), bytes: bytes_of(&event), event });
+        }
+        self.saved = self.last;
+        if let Some((_, What::HeadStarted(started))) = self.told.first_mut() {
+            started.epoch = epoch;
+            let before = before.filter(|before| before.epoch < epoch);
+            started.successor_of = before.map(|before| before.node).unwrap_or_default();
+        }
+    }
+
+    fn note_told(&mut self, event: &DvmEvent, change: &JobChange) {
+        let told = self.told_before.entry(change.job).or_default();
+        if matches!(change.change, Some(Change::Placed(_))) {
+            told.clear(); // an attempt begins
+        }
+        told.push(event.number);
+    }
+
+    /// Returns the latest events as records.
+    pub(super) fn kept(&self) -> impl Iterator<Item = KeptEvent> + '_ {
+        let mut bytes = 0;
+        let count = self.events.iter().rev().take_while(|entry| {
+            bytes += entry.bytes;
+            bytes <= KEPT_BYTES_MAX
+        });
+        self.events.range(self.events.len() - count.count()..).map(Entry::kept)
+    }
+
+    /// Returns the records of events that were not returned before.
+    pub(super) fn take_unsaved(&mut self) -> impl Iterator<Item = KeptEvent> + '_ {
+        let saved = std::mem::replace(&mut self.saved, self.last);
+        let first = self.events.partition_point(|entry| entry.event.number <= saved);
+        self.events.range(first..).map(Entry::kept)
     }
 
     /// Adds an event when the present input has been handled.
@@ -112,14 +172,21 @@ impl Feed {
             }
             self.last += 1;
             let event = DvmEvent { number: self.last, at_ms: now.unix_ms, what: Some(what) };
-            let bytes = event.encoded_len() + size_of::<Entry>();
-            self.bytes += bytes;
-            self.events.push_back(Entry { audience, event, bytes });
+            self.add(Entry { audience, bytes: bytes_of(&event), event });
         }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        self.bytes += entry.bytes;
+        self.events.push_back(entry);
         while self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let Some(old) = self.events.pop_front() else { break };
-            self.bytes -= old.bytes;
-            self.forgotten = old.event.number;
+            let Some(Entry { event: old, bytes, .. }) = self.events.pop_front() else { break };
+            self.bytes -= bytes;
+            // A later head began with a larger number than the next one.
+            if old.number > self.forgotten.saturating_add(1) {
+                self.began = old.number - 1;
+            }
+            self.forgotten = old.number;
         }
     }
 
@@ -162,6 +229,11 @@ impl Feed {
 
     /// Notes that the head restores what an earlier one has left, or no longer: then it logs again how jobs were started.
     pub(super) fn restoring(&mut self, restores: bool) {
+        if self.restores && !restores {
+            let events = &self.events;
+            let has_ended = |number| find(events, number).is_some_and(|change| matches!(change, Change::Ended(_)));
+            self.told_before.retain(|_, told| told.last().is_some_and(|last| !has_ended(*last)));
+        }
         self.restores = restores;
     }
 
@@ -219,18 +291,31 @@ impl Feed {
             )
             | None => return,
         };
-        let is_repeat = self.restores && matches!(change, Change::Submitted(_) | Change::Queued(_) | Change::Placed(_));
         let owner = match (&event.body, self.jobs.get(&job)) {
             (Some(job_event::Body::Ended(info)), _) => info.owner.clone(),
             (_, Some(known)) => known.owner.clone(),
             (_, None) => return,
         };
-        if !is_repeat {
+        if !self.was_told(job, &change) {
             let audience = owner.as_ref().map_or(Audience::All, |owner| Audience::User(owner.uid));
             self.tell(audience, What::Job(JobChange { job, owner, change: Some(change) }));
         }
         if matches!(event.body, Some(job_event::Body::Ended(_))) {
             self.jobs.remove(&job);
+        }
+    }
+
+    /// Whether clients were told of this change by an earlier head, which was killed before its log had it.
+    fn was_told(&mut self, job: JobId, change: &Change) -> bool {
+        let is_start = matches!(change, Change::Submitted(_) | Change::Queued(_) | Change::Placed(_));
+        if is_start && !self.restores {
+            self.told_before.remove(&job); // another attempt
+            return false;
+        }
+        match self.told_before.get(&job) {
+            Some(told) => told.iter().any(|number| find(&self.events, *number) == Some(change)),
+            // What was told of its start is forgotten.
+            None => is_start && self.restores,
         }
     }
 
@@ -289,6 +374,16 @@ impl Feed {
     }
 }
 
+impl Entry {
+    fn kept(&self) -> KeptEvent {
+        let uid = match self.audience {
+            Audience::All => None,
+            Audience::User(uid) => Some(uid),
+        };
+        KeptEvent { event: Some(self.event.clone()), uid }
+    }
+}
+
 impl Audience {
     /// Whether a caller belongs to it, in a DVM that serves all users or only one.
     pub(super) fn has(self, caller: Caller, serves_all: bool) -> bool {
@@ -296,6 +391,19 @@ impl Audience {
             Audience::All => true,
             Audience::User(uid) => !serves_all || caller.may_use(uid),
         }
+    }
+}
+
+fn bytes_of(event: &DvmEvent) -> usize {
+    event.encoded_len() + size_of::<Entry>()
+}
+
+/// Returns what has become of a job, by the event's number.
+fn find(events: &VecDeque<Entry>, number: u64) -> Option<&Change> {
+    let at = events.binary_search_by_key(&number, |entry| entry.event.number).ok()?;
+    match &events[at].event.what {
+        Some(What::Job(change)) => change.change.as_ref(),
+        Some(_) | None => None,
     }
 }
 
@@ -333,9 +441,24 @@ mod tests {
 
     const NOW: Now = Now { mono: Duration::ZERO, unix_ms: 7000 };
 
-    fn feed() -> Feed {
-        let me = wire::NodeInfo { name: "n0".into(), version: "1.2.3".into(), ..Default::default() };
+    fn started(name: &str) -> Feed {
+        let me = wire::NodeInfo { name: name.into(), version: "1.2.3".into(), ..Default::default() };
         Feed::new(NOW, &me, 5)
+    }
+
+    fn feed() -> Feed {
+        let mut feed = started("n0");
+        feed.settle(NOW);
+        feed
+    }
+
+    /// The feed of the head that restores these records.
+    fn restored(name: &str, kept: Vec<KeptEvent>, epoch: u64) -> Feed {
+        let mut feed = started(name);
+        feed.restore(kept, epoch);
+        feed.restoring(true);
+        feed.settle(NOW);
+        feed
     }
 
     fn log(feed: &mut Feed, job: JobId, body: job_event::Body) {
@@ -475,5 +598,95 @@ mod tests {
             .collect();
         use NodeEvent::{Away, Back, Joined, Lost};
         assert_eq!(changes, [Joined, Away, Back, Lost, Back, Lost]);
+    }
+
+    #[test]
+    fn the_next_head_has_the_events_of_the_one_before_and_tells_nothing_twice() {
+        let mut first = feed();
+        let killing =
+            || job_event::Body::Killing(wire::job_event::Killing { reason: "asked".into(), ..Default::default() });
+        let exit = |rank| job_event::Body::RankExit(wire::RankExit { rank, ..Default::default() });
+        let owner = Some(User { uid: 1001, name: "u1001".into() });
+        let ended = || job_event::Body::Ended(JobInfo { owner: owner.clone(), ..Default::default() });
+        for body in [submitted(1, 1001), exit(3), killing(), ended()] {
+            log(&mut first, 1, body);
+        }
+        for body in [submitted(2, 1001), exit(5)] {
+            log(&mut first, 2, body);
+        }
+        let kept: Vec<KeptEvent> = first.take_unsaved().collect();
+        assert_eq!((kept.len(), first.take_unsaved().count(), first.kept().count()), (7, 0, 7));
+        let (all, _) = seen(&first, None, 0);
+
+        let mut next = restored("n0", kept, 0);
+        // The log of job 1 lacked its end, and that of job 2 the failure.
+        log(&mut next, 1, ended());
+        next.restoring(false);
+        for body in [exit(5), exit(6), killing(), ended()] {
+            let event = Box::new(JobEvent { at_ms: 1, body: Some(body), ..JobEvent::default() });
+            next.observe(&Effect::Log { job: 2, event }, |_| Some(owner.clone()), |node| format!("n{node}"));
+        }
+        next.settle(NOW);
+        let (events, missed) = seen(&next, None, 0);
+        assert_eq!((&events[..7], missed), (&all[..], 0));
+        let kinds: Vec<String> = events[7..].iter().map(|event| format!("{:?}", event.what)).collect();
+        assert_eq!(kinds.len(), 4, "{kinds:#?}");
+        assert!(kinds[0].contains("HeadStarted") && kinds[1].contains("rank: 6"), "{kinds:#?}");
+        assert!(kinds[2].contains("Killing") && kinds[3].contains("Ended"), "{kinds:#?}");
+        assert_eq!((next.take_unsaved().count(), next.leftovers().count()), (4, 0));
+        // Numbers rise, also if the clock does not.
+        assert!(events.is_sorted_by(|one, other| one.number < other.number));
+        // A client that has followed the first head goes on with this one.
+        let reply = next.after(Some(all[4].number), |_| true).unwrap();
+        assert_eq!((reply.events.len(), reply.missed, reply.head_restarted), (6, 0, false));
+    }
+
+    #[test]
+    fn a_head_on_another_machine_says_whose_place_it_has_taken() {
+        let mut first = feed();
+        let mut next = restored("n3-head", first.take_unsaved().collect(), 1);
+        let again = restored("n3-head", first.kept().chain(next.take_unsaved()).collect(), 1);
+        let started = |feed: &Feed| match seen(feed, None, 0).0.pop().and_then(|event| event.what) {
+            Some(What::HeadStarted(started)) => (started.node, started.epoch, started.successor_of),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(started(&next), ("n3-head".to_owned(), 1, "n0".to_owned()));
+        assert_eq!(started(&again), ("n3-head".to_owned(), 1, String::new()));
+    }
+
+    #[test]
+    fn events_of_several_heads_are_forgotten_in_order_and_counted_since_the_last_jump() {
+        let mut first = feed();
+        let began = first.last() - 1;
+        for node in 0..9 {
+            first.node(node, "n", NodeEvent::Drained, String::new());
+        }
+        first.settle(NOW);
+        let mut next = started("n0");
+        next.began += 1 << 30;
+        next.last = next.began; // it was started later
+        next.restore(first.kept().collect(), 0);
+        for node in 0..EVENTS_MAX as u32 - 1 {
+            next.node(node, "n", NodeEvent::Drained, String::new());
+        }
+        next.settle(NOW);
+        let reply = next.after(Some(began + 4), |_| true).unwrap();
+        assert_eq!((reply.missed, reply.head_restarted), (6, false), "the other six of the first head");
+        next.node(0, "n", NodeEvent::Drained, String::new());
+        next.settle(NOW);
+        let reply = next.after(Some(began + 4), |_| true).unwrap();
+        assert_eq!((reply.missed, reply.head_restarted), (1, true), "one of this head, and some of the earlier one");
+    }
+
+    #[test]
+    fn the_shortest_journal_has_the_latest_events() {
+        let mut feed = feed();
+        for job in 1..=3000 {
+            let command = "x".repeat(1000);
+            log(&mut feed, job, job_event::Body::Submitted(job_event::Submitted { job, command, owner: None }));
+        }
+        let kept: Vec<KeptEvent> = feed.kept().collect();
+        assert!((500..1000).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.last().and_then(|kept| Some(kept.event.as_ref()?.number)), Some(feed.last()));
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rsd_proto::join::is_self_named;
 
 use super::job::Job;
+use crate::attempts::number;
 use crate::{JobId, NodeId};
 
 /// The table of jobs.
@@ -105,9 +106,13 @@ impl Jobs {
         self.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == uid)
     }
 
-    /// Returns the job of this user that was submitted last.
+    /// Returns the job of this user that was submitted last: of elements of an array, that is the array; jobs that ranks have spawned, nobody has
+    /// submitted.
     pub(super) fn last_of(&self, uid: u32) -> Option<JobId> {
-        self.of_user.get(&uid)?.all.last().copied()
+        let newest = self.of_user.get(&uid)?.all.iter().rev();
+        let mut jobs = newest.filter_map(|number| self.all.get(&self.current(*number)?));
+        let last = jobs.find(|job| job.spawned.is_none())?;
+        Some(last.element.map_or(number(last.id), |element| element.array))
     }
 
     /// Returns the jobs of this user that are known.

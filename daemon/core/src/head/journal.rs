@@ -1,5 +1,5 @@
 //! The head's journal: what outlives the head. Jobs that have not ended, with their launches, kills, published names and values; jobs that
-//! have ended; groups with their rules and numbers; nodes, and what users have said about them; join tokens.
+//! have ended; groups with their rules and numbers; nodes, and what users have said about them; join tokens; the latest events.
 //!
 //! The head emits a record of each decision, in order ([`Effect::Keep`]). The shell appends the records to a file, and passes all of
 //! them to the next daemon as its first input. The records of one input are written in one append, before any other of its effects is
@@ -53,6 +53,7 @@ struct Past {
     epoch: wire::HeadEpoch,
     standbys: BTreeMap<NodeId, wire::KeptStandby>,
     arrays: BTreeMap<JobId, PastArray>,
+    events: Vec<wire::KeptEvent>,
 }
 
 impl Past {
@@ -111,6 +112,7 @@ impl Past {
             }
             kept::What::DataGone(gone) => drop(self.data.remove(&(gone.job, gone.rank, gone.range, gone.key))),
             kept::What::ValueGone(value) => drop(self.values.remove(&(value.job, value.key))),
+            kept::What::Event(event) => self.events.push(event),
         }
     }
 
@@ -193,6 +195,7 @@ impl Head {
     /// Returns the records that must be written before the other effects of an input are performed.
     pub(crate) fn take_kept(&mut self) -> Option<Effect> {
         self.changes.extend(self.lobbies.take_touched().into_iter().map(|what| Kept { what: Some(what) }));
+        self.changes.extend(self.feed.take_unsaved().map(|event| Kept { what: Some(kept::What::Event(event)) }));
         let mut changes = std::mem::take(&mut self.changes);
         match self.stopping.records {
             Records::AllKept => {}
@@ -205,6 +208,7 @@ impl Head {
                     let stays = |what: &kept::What| {
                         matches!(what, kept::What::Ended(_) | kept::What::JobGone(_))
                             || matches!(what, kept::What::Standby(_) | kept::What::StandbyGone(_))
+                            || matches!(what, kept::What::Event(_))
                     };
                     kept.what.as_ref().is_some_and(stays)
                 });
@@ -219,7 +223,8 @@ impl Head {
         // Nodes obey no earlier head than this one, also when the DVM has been stopped.
         let epoch = Some(self.epoch.clone()).filter(|epoch| epoch.number > 0).map(kept::What::HeadEpoch);
         let reign = epoch.into_iter().chain(self.standbys.kept().map(kept::What::Standby));
-        let ended = reign.chain(ended).map(|what| Kept { what: Some(what) });
+        let ended =
+            reign.chain(self.feed.kept().map(kept::What::Event)).chain(ended).map(|what| Kept { what: Some(what) });
         if self.is_stopping() {
             return ended.collect();
         }
@@ -250,6 +255,7 @@ impl Head {
     pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, logs: Vec<Logged>, out: &mut Outputs<Order>) {
         let mut past = Past::of(records, |uid| self.realm(uid));
         let logs: Logs = logs.into_iter().map(|logged| (logged.job, logged)).collect();
+        self.feed.restore(past.events, past.epoch.number);
         // Before the launches: it decides what is started here.
         self.restore_reign(past.epoch, past.standbys.into_values().collect(), out);
         for ((realm, _), group) in past.groups {

@@ -64,13 +64,13 @@ impl Head {
                 }
                 self.reign(out);
             }
-            StandbyCall::StandsBy { node, listen } => {
+            StandbyCall::StandsBy { node, listen, daemon_listen } => {
                 let name = self.nodes.name(node);
                 let Some(known) = self.standbys.allowed.get(&node) else {
                     return Err(Refused::new(exit::NOT_PERMITTED, sentences::may_not_stand_by(&name)));
                 };
                 let info = self.nodes.get(node).map_or(known, |node| &node.info);
-                let head = NodeInfo { listen, ..super::journal::shortened(info) };
+                let head = NodeInfo { listen, daemon_listen, ..super::journal::shortened(info) };
                 if *known != head {
                     self.allow_standby(node, head);
                     self.reign(out);

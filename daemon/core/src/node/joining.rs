@@ -143,21 +143,27 @@ impl Node {
 
     /// Returns the message that names the daemons above a child on this machine.
     fn ancestors_for(&self, machine: &str) -> down::Body {
-        let me = wire::Ancestor { node: self.me.node, addresses: addresses::dialable(&self.me, machine) };
-        let above = self
-            .above
-            .iter()
-            .map(|above| wire::Ancestor { node: above.node, addresses: self.usable_from(machine, &above.addresses) });
+        let ancestor = |node, addresses| wire::Ancestor { node, addresses, ..wire::Ancestor::default() };
+        let me = ancestor(self.me.node, addresses::dialable(&self.me, machine));
+        let above = self.above.iter().map(|above| ancestor(above.node, self.usable_from(machine, &above.addresses)));
         let above = std::iter::once(me).chain(above).collect();
         let standbys = match &self.standbys {
             Standbys::Here(heads) => {
-                let at = |head: &NodeInfo| (head.node, addresses::dialable(head, machine));
-                let at = heads.iter().map(at).map(|(node, addresses)| wire::Ancestor { node, addresses });
-                at.filter(|standby| !standby.addresses.is_empty()).collect()
+                let at = |head: &NodeInfo| {
+                    let daemon = NodeInfo { listen: head.daemon_listen.clone(), ..head.clone() };
+                    let (addresses, daemon) =
+                        (addresses::dialable(head, machine), addresses::dialable(&daemon, machine));
+                    wire::Ancestor { node: head.node, addresses, name: head.name.clone(), daemon }
+                };
+                heads.iter().map(at).filter(|standby| !standby.addresses.is_empty()).collect()
             }
             Standbys::Told(told) => {
-                let usable = |standby: &wire::Ancestor| self.usable_from(machine, &standby.addresses);
-                told.iter().map(|told| wire::Ancestor { node: told.node, addresses: usable(told) }).collect()
+                let usable = |told: &wire::Ancestor| wire::Ancestor {
+                    addresses: self.usable_from(machine, &told.addresses),
+                    daemon: self.usable_from(machine, &told.daemon),
+                    ..told.clone()
+                };
+                told.iter().map(usable).collect()
             }
         };
         let epoch = Some(self.epoch.clone());

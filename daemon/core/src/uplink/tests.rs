@@ -83,7 +83,10 @@ impl Bench {
 }
 
 fn ancestors(above: &[(NodeId, &str)]) -> Vec<Ancestor> {
-    above.iter().map(|(node, at)| Ancestor { node: *node, addresses: vec![(*at).to_owned()] }).collect()
+    above
+        .iter()
+        .map(|(node, at)| Ancestor { node: *node, addresses: vec![(*at).to_owned()], ..Ancestor::default() })
+        .collect()
 }
 
 fn redirect(parent: NodeId, to: &str) -> Redirect {

@@ -194,7 +194,7 @@ fn only_a_node_that_was_allowed_stands_by() {
         let req = world.call(0, Call::Standby(call));
         world.answered(req).expect("the head answers at once")
     };
-    let stands_by = |node| StandbyCall::StandsBy { node, listen: "0.0.0.0:7100".into() };
+    let stands_by = |node| StandbyCall::StandsBy { node, listen: "0.0.0.0:7100".into(), daemon_listen: String::new() };
     let refused = |answer| matches!(answer, Answer::Refused(refused) if refused.text.contains("rsctl head allow"));
     assert!(refused(call(&mut world, stands_by(one))));
     call(&mut world, StandbyCall::Allow { node: format!("+id{one}"), forbid: false });

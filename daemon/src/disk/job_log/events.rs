@@ -42,6 +42,8 @@ pub(super) struct Events {
     /// The followers that read, by number.
     readers: BTreeMap<u64, Reader>,
     next_reader: u64,
+    /// Stands for the first follower until that reads.
+    expected: Option<u64>,
     /// How many events the core has appended.
     appended: u64,
     /// How much output is not in the file.
@@ -257,9 +259,19 @@ impl Events {
 
     /// Adds a follower that is about to read from this position on.
     pub(super) fn add_reader(&mut self, position: u64, now: Instant) -> u64 {
+        if let Some(expected) = self.expected.take() {
+            self.readers.remove(&expected);
+        }
         self.next_reader += 1;
         self.readers.insert(self.next_reader, Reader { position, since: Some(now) });
         self.next_reader
+    }
+
+    /// A follower is about to come: it counts as one that reads from the beginning.
+    pub(super) fn expect_reader(&mut self, now: Instant) {
+        if self.next_reader == 0 {
+            self.expected = Some(self.add_reader(0, now));
+        }
     }
 
     /// Records what a follower reads next.

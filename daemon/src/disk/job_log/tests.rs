@@ -469,6 +469,34 @@ async fn a_job_waits_for_followers_that_read_what_is_not_kept_and_not_for_others
 }
 
 #[tokio::test(flavor = "current_thread")]
+async fn what_is_not_kept_waits_for_the_client_that_is_about_to_follow() {
+    let dir = scratch("expected");
+    let (told, inputs) = channel();
+    let logs = JobLogs::new(dir.clone(), 60, 0, ALL, move |input| told.send(input).unwrap());
+    for job in [1, 2] {
+        logs.append(job, output(b"fits"));
+    }
+    logs.expect_follower(1);
+    // More than is kept in memory without a follower.
+    for _ in 0..4 {
+        (1..=2).for_each(|job| logs.append(job, output(&[b'x'; 100_000])));
+    }
+    settle(&logs);
+    let settled: Vec<(JobId, u64)> = inputs
+        .try_iter()
+        .filter_map(|input| match input {
+            Input::LogWritten { log, events, .. } => Some((log, events)),
+            _ => None,
+        })
+        .collect();
+    assert!(settled.contains(&(2, 5)) && settled.iter().all(|(log, events)| *log == 2 || *events == 1), "{settled:?}");
+    (1..=2).for_each(|job| logs.append(job, ended()));
+    let seen = async |job| all(logs.follow(job, 0).unwrap()).await.iter().filter_map(lost).sum::<u64>();
+    assert_eq!((seen(1).await, seen(2).await > 0), (0, true));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn the_oldest_logs_of_ended_jobs_make_room_for_new_ones() {
     let dir = scratch("room");
     let logs = JobLogs::new(dir.clone(), 1 << 30, 0, Space::Bytes(1000), |_| {});

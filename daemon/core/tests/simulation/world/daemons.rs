@@ -278,6 +278,7 @@ impl World {
             let kept = kept.iter().filter(|kept| !job_of(kept).is_some_and(|job| ended.contains(&job)));
             // So may what follows from it for arrays and for jobs that wait.
             let kept = kept.filter(|kept| ended.is_empty() || !follows_from_ends(kept));
+            let kept = kept.filter(|kept| !is_of_start(kept));
             kept.cloned().map(without_reason).map(|kept| format!("{kept:?}")).collect()
         };
         let (here, there) = (described(&daemon.core), described(&next));
@@ -344,8 +345,15 @@ fn follows_from_ends(kept: &wire::Kept) -> bool {
             queued.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || !spec.array.is_empty() || spec.hold)
         }
         Some(What::Ended(info)) => info.array.is_some() || !info.after.is_empty(),
+        Some(What::Event(_)) => true,
         _ => false,
     }
+}
+
+/// Returns whether a record tells of the start of a head.
+fn is_of_start(kept: &wire::Kept) -> bool {
+    let Some(What::Event(wire::KeptEvent { event: Some(event), .. })) = &kept.what else { return false };
+    matches!(event.what, Some(wire::dvm_event::What::HeadStarted(_)))
 }
 
 /// Returns a record without what changes later: the reason why a job is queued, and what is known of the cause of its end.

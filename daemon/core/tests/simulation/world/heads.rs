@@ -19,9 +19,10 @@ impl World {
     pub(crate) fn stand_by(&mut self, machine: MachineId) {
         let node = self.node(machine);
         let listen = "0.0.0.0:7100".to_owned();
-        for call in
-            [StandbyCall::Allow { node: format!("+id{node}"), forbid: false }, StandbyCall::StandsBy { node, listen }]
-        {
+        for call in [
+            StandbyCall::Allow { node: format!("+id{node}"), forbid: false },
+            StandbyCall::StandsBy { node, listen, daemon_listen: String::new() },
+        ] {
             let req = self.call(self.head, Call::Standby(call));
             assert!(matches!(self.answered(req), Some(Answer::Standbys(_))));
         }
