@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::abi::{CommHandle, constants};
+use crate::abi::{CommHandle, WinHandle, constants};
 
 /// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument; it is
 /// printed after the function's name and a colon.
@@ -13,10 +13,19 @@ pub struct MpiError {
     pub class: i32,
     /// Lower case, no full stop: "rank 7 is not in the communicator (0 to 3)".
     pub text: Cow<'static, str>,
-    /// The communicator whose error handler is invoked, if the call's arguments do not tell: that of a request.
-    pub on: Option<CommHandle>,
+    /// The object whose error handler is invoked, if the call's arguments do not tell: the communicator of a request.
+    pub on: Option<On>,
     /// The error follows from a failure of another process, which that process or its launcher reports itself.
     pub is_secondhand: bool,
+}
+
+/// An object with an error handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// A communicator.
+    Comm(CommHandle),
+    /// A window.
+    Win(WinHandle),
 }
 
 /// The result of the functions behind the exported ones.
@@ -45,7 +54,12 @@ impl MpiError {
 
     /// Sets the communicator of the failed operation.
     pub fn on(self, comm: CommHandle) -> Self {
-        Self { on: Some(comm), ..self }
+        Self { on: Some(On::Comm(comm)), ..self }
+    }
+
+    /// Sets the window of the failed operation.
+    pub fn on_window(self, win: WinHandle) -> Self {
+        Self { on: Some(On::Win(win)), ..self }
     }
 }
 

@@ -50,6 +50,11 @@ unsafe fn unusual_buffer(
         // SAFETY: the caller's promise.
         return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), len) });
     }
+    // Nothing needs no datatype: other libraries accept this, and programs rely on it.
+    if count == 0 && datatype == DatatypeHandle::NULL {
+        // SAFETY: no bytes.
+        return Ok(unsafe { Buffer::contiguous(std::ptr::null_mut(), 0) });
+    }
     let datatype = state.types.resolve_committed(datatype)?;
     if datatype.size().checked_mul(count).is_none_or(|len| len > isize::MAX as usize) {
         return Err(MpiError::count(format!("{count} elements of {} bytes exceed the address space", datatype.size())));

@@ -122,7 +122,8 @@ pub unsafe fn comm_dup_with_info(
     let mut guard = rt.lock();
     let creation = duplicate(&mut guard, comm, attributes.is_err())?;
     let made = make(&mut guard, comm, creation);
-    let attributes = attributes?;
+    // SAFETY: the caller's promise.
+    let attributes = attributes.inspect_err(|_| drop(unsafe { put(newcomm, CommHandle::NULL) }))?;
     let handle = made?;
     let topology = guard.comms.get(comm)?.topology.clone();
     let communicator = guard.comms.get_mut(handle)?;
@@ -159,6 +160,8 @@ pub unsafe fn comm_idup_with_info(
     let attributes = match attributes {
         Ok(attributes) => attributes,
         Err(error) => {
+            // SAFETY: the caller's promise.
+            unsafe { put(newcomm, CommHandle::NULL)? };
             // The other members wait for this process.
             creation.forgotten = true;
             state.comms.begin(creation);

@@ -23,7 +23,9 @@ pub unsafe fn type_commit(rt: &Runtime, datatype: *mut DatatypeHandle) -> MpiRes
 
 /// `MPI_Type_dup`.
 pub unsafe fn type_dup(rt: &Runtime, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle) -> MpiResult {
-    let attributes = attr::copy_all(rt, Object::Type(oldtype))?;
+    // SAFETY: the caller's promise.
+    let fails = |_: &MpiError| drop(unsafe { put(newtype, DatatypeHandle::NULL) });
+    let attributes = attr::copy_all(rt, Object::Type(oldtype)).inspect_err(fails)?;
     let mut state = rt.lock();
     let copy = state.types.dup(oldtype)?;
     state.types.attached_mut(copy)?.attributes = attributes;

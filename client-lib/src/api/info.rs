@@ -20,18 +20,14 @@ pub unsafe fn info_create(rt: &Runtime, info: *mut InfoHandle) -> MpiResult {
     unsafe { put_new(rt, info, Info::default()) }
 }
 
-/// `MPI_Info_create_env`.
+/// `MPI_Info_create_env`: the same before, between and after uses of the library, so without what only [`of_world`] knows.
 pub unsafe fn info_create_env(rt: &Runtime, argc: c_int, argv: *mut *mut c_char, info: *mut InfoHandle) -> MpiResult {
     // SAFETY: the caller's promise.
     let arguments = unsafe { super::args::elements(argc, argv.cast_const(), "arguments")? };
     let arguments = arguments.iter().filter(|argument| !argument.is_null());
     // SAFETY: the caller's promise.
     let arguments: Vec<&[u8]> = arguments.map(|argument| unsafe { CStr::from_ptr(*argument) }.to_bytes()).collect();
-    let made = if arguments.is_empty() {
-        of_process(&rt.visit())
-    } else {
-        Info::of_program(arguments, &of_world(&rt.visit()))
-    };
+    let made = if arguments.is_empty() { of_process(&[]) } else { Info::of_program(arguments, &[]) };
     // SAFETY: the caller's promise.
     unsafe { put_new(rt, info, made) }
 }
@@ -162,16 +158,16 @@ fn seen(rt: &Runtime, info: InfoHandle) -> Guard<'_> {
     let mut state = rt.visit();
     // Before initialization some values are unknown, so it is filled in again.
     if info.0 == MPI_INFO_ENV && (state.infos.env.is_none() || state.world.is_none()) {
-        state.infos.env = Some(of_process(&state));
+        state.infos.env = Some(of_process(&of_world(&state)));
     }
     state
 }
 
 /// How this process was started.
-fn of_process(state: &State) -> Info {
+fn of_process(more: &[(&str, String)]) -> Info {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
-    Info::of_program(arguments, &of_world(state))
+    Info::of_program(arguments, more)
 }
 
 fn of_world(state: &State) -> Vec<(&'static str, String)> {

@@ -64,6 +64,9 @@ pub unsafe fn reduce_local(
         // SAFETY: the caller's promise.
         unsafe { args::buffer(&state, buffer, count, datatype)? };
     }
+    if inbuf == inoutbuf.cast_const() && count > 0 {
+        return Err(MpiError::buffer("MPI_Reduce_local needs two buffers"));
+    }
     let (count, kept) = (count as usize, state.types.get_committed(datatype)?);
     let reduction = Reduction::new(&state.ops.resolve(op)?, &kept, datatype)?;
     drop(state);

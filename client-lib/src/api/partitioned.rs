@@ -160,9 +160,13 @@ fn ready(rt: &Runtime, request: RequestHandle, ranges: &[(c_int, c_int)]) -> Mpi
     Ok(())
 }
 
-/// `MPI_Parrived`.
+/// `MPI_Parrived`: true for a null request, as for an inactive one.
 pub unsafe fn parrived(rt: &Runtime, request: RequestHandle, partition: c_int, flag: *mut c_int) -> MpiResult {
     args::check_place(flag)?;
+    if request == RequestHandle::NULL {
+        // SAFETY: the caller's promise.
+        return unsafe { put(flag, 1) };
+    }
     let mut guard = rt.lock();
     let (id, comm) = partitioned(&guard, request)?;
     let look = |state: &mut State| match state.partitions.has_arrived(id, partition) {

@@ -59,7 +59,9 @@ pub unsafe fn cart_create(
     reorder: c_int,
     comm_cart: *mut CommHandle,
 ) -> MpiResult {
-    check_place(comm_cart)?;
+    // What a program sees that lets errors return.
+    // SAFETY: the caller's promise.
+    unsafe { put(comm_cart, CommHandle::NULL)? };
     let mut guard = rt.lock();
     let parent = guard.comms.get(comm_old)?;
     parent.must_be_intra()?;
@@ -210,7 +212,8 @@ pub unsafe fn graph_create(
     _reorder: c_int,
     comm_graph: *mut CommHandle,
 ) -> MpiResult {
-    check_place(comm_graph)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(comm_graph, CommHandle::NULL)? };
     let mut guard = rt.lock();
     let parent = guard.comms.get(comm_old)?;
     parent.must_be_intra()?;

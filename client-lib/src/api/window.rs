@@ -234,10 +234,10 @@ pub unsafe fn win_free(rt: &Runtime, win: *mut WinHandle) -> MpiResult {
         let state = rt.lock();
         let window = state.windows.get(handle)?;
         if !window.access.is_over() || window.exposure.is_some() {
-            return Err(sync("an epoch is not over"));
+            return Err(sync("an epoch is not over").on_window(handle));
         }
     }
-    attr::delete_all(rt, Object::Win(handle))?;
+    attr::delete_all(rt, Object::Win(handle)).map_err(|error| error.on_window(handle))?;
     let mut guard = rt.lock();
     let comm = guard.windows.get(handle)?.comm;
     let complete = settle(&mut guard, handle, None);

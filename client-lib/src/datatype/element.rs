@@ -90,7 +90,7 @@ pub enum Class {
     MultiLanguage,
     /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`.
     Pair,
-    /// Characters and packed data: no operations.
+    /// Wide and Fortran characters, and packed data: no operations.
     Other,
 }
 
@@ -162,7 +162,7 @@ predefined! {
     MPI_WCHAR Int32 Other;
     MPI_INT8_T Int8 CInteger;
     MPI_UINT8_T Uint8 CInteger;
-    MPI_CHAR Int8 Other;
+    MPI_CHAR Int8 CInteger; // beyond the standard, as in other libraries: programs rely on it
     MPI_SIGNED_CHAR Int8 CInteger;
     MPI_UNSIGNED_CHAR Uint8 CInteger;
     MPI_BYTE Uint8 Byte;

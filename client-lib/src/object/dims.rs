@@ -1,5 +1,7 @@
 //! Lays out processes in dimensions (MPI 5.0 §8.5.2), as equal in length as the divisors permit.
 
+use std::cmp::Ordering;
+
 use crate::abi::constants::MPI_ERR_DIMS;
 use crate::error::{MpiError, MpiResult};
 
@@ -29,7 +31,7 @@ pub fn create(nodes: i32, dims: &mut [i32]) -> MpiResult {
 }
 
 /// Splits a number into `factors` factors, the largest first, such that the largest and the smallest differ least; among
-/// those, such that the largest is smallest.
+/// those, such that the smallest is largest, then the second smallest, and so on: no thin boxes, as in other libraries.
 ///
 /// The search tries the divisors for the largest factor from the root upwards, and prunes what cannot improve on the best: a few
 /// thousand steps for the numbers below 2^31 with most divisors.
@@ -58,10 +60,12 @@ impl Search<'_> {
     fn go(&mut self, number: u32, factors: usize) {
         let largest = self.chosen.first().copied();
         if factors == 1 {
-            if self.chosen.last().is_none_or(|last| number <= *last)
-                && self.is_better(largest.unwrap_or(number), number)
-            {
-                self.best = self.chosen.iter().copied().chain([number]).collect();
+            if self.chosen.last().is_none_or(|last| number <= *last) {
+                self.chosen.push(number);
+                if self.is_better() {
+                    self.best.clone_from(&self.chosen);
+                }
+                self.chosen.pop();
             }
             return;
         }
@@ -90,20 +94,24 @@ impl Search<'_> {
         }
     }
 
-    /// The minimum of the last factor for the spread to be smaller than the best one's.
+    /// The minimum of the last factor for the spread not to be larger than the best one's.
     fn smallest_possible(&self, largest: u32) -> u32 {
-        match (self.best.first(), self.best.last()) {
-            (Some(first), Some(last)) => (largest + 1).saturating_sub(first - last).max(1),
-            _ => 1,
-        }
+        spread(&self.best).map_or(1, |best| largest.saturating_sub(best).max(1))
     }
 
-    fn is_better(&self, largest: u32, smallest: u32) -> bool {
-        match (self.best.first(), self.best.last()) {
-            (Some(first), Some(last)) => largest - smallest < first - last,
-            _ => true,
+    fn is_better(&self) -> bool {
+        let (new, best) = (&self.chosen, &self.best);
+        match spread(new).cmp(&spread(best)) {
+            _ if best.is_empty() => true,
+            Ordering::Equal => new.iter().rev().gt(best.iter().rev()),
+            less_or_more => less_or_more.is_lt(),
         }
     }
+}
+
+/// By how much the first, largest factor exceeds the last.
+fn spread(factors: &[u32]) -> Option<u32> {
+    Some(factors.first()? - factors.last()?)
 }
 
 /// Saturating.
@@ -134,6 +142,14 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_spreads_the_one_with_the_largest_small_factors_is_taken() {
+        assert_eq!(of(5040, &[0; 3]), Ok(vec![21, 16, 15]));
+        assert_eq!(of(10800, &[0; 3]), Ok(vec![27, 20, 20]));
+        assert_eq!(of(6240, &[0; 3]), Ok(vec![26, 16, 15]));
+        assert_eq!(of(590_520, &[0; 4]), Ok(vec![38, 37, 21, 20]));
+    }
+
+    #[test]
     fn numbers_with_many_divisors_and_many_dimensions_take_little_time() {
         for dims in 1..40 {
             for nodes in [2_095_133_040, 1 << 30, 1_745_944_200, 735_134_400] {
@@ -147,19 +163,23 @@ mod tests {
     proptest! {
         #[test]
         fn no_other_factors_are_closer(number in 1_u32..5000, factors in 1_usize..5) {
-            fn spreads(number: u32, factors: usize, limit: u32) -> Vec<(u32, u32)> {
+            fn all(number: u32, factors: usize, limit: u32) -> Vec<Vec<u32>> {
                 if factors == 1 {
-                    return if number <= limit { vec![(number, number)] } else { vec![] };
+                    return if number <= limit { vec![vec![number]] } else { vec![] };
                 }
                 let divisors = (1..=number.min(limit)).filter(|divisor| number.is_multiple_of(*divisor));
                 divisors.flat_map(|first| {
-                    spreads(number / first, factors - 1, first).into_iter().map(move |(_, last)| (first, last))
+                    all(number / first, factors - 1, first).into_iter().map(move |rest| [vec![first], rest].concat())
                 }).collect()
             }
+            let rank = |factors: &[u32]| {
+                let smallest_first: Vec<u32> = factors.iter().rev().map(|factor| number - factor).collect();
+                (spread(factors), smallest_first)
+            };
             let found = balanced(number, factors);
-            let least = spreads(number, factors, u32::MAX).into_iter().map(|(first, last)| first - last).min().unwrap();
+            let least = all(number, factors, u32::MAX).iter().map(|factors| rank(factors)).min().unwrap();
             prop_assert_eq!(found.iter().product::<u32>(), number);
-            prop_assert_eq!((found.len(), found[0] - found[factors - 1]), (factors, least));
+            prop_assert_eq!((found.len(), rank(&found)), (factors, least));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::{Phase, Runtime, forks};
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
-use crate::error::{MpiError, MpiResult};
+use crate::error::{MpiError, MpiResult, On};
 use crate::object::errcodes::Met;
 use crate::object::errhandler::{Errhandler, Of};
 use crate::transport::name::number_of;
@@ -92,7 +92,11 @@ pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: M
 /// Reacts to the error as the error handler says; returns the function's return value.
 #[cold]
 pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
-    let scope = error.on.map_or(scope, Scope::Comm);
+    let scope = match error.on {
+        Some(On::Comm(comm)) => Scope::Comm(comm),
+        Some(On::Win(win)) => Scope::Win(win),
+        None => scope,
+    };
     let (errhandler, object) = {
         let state = runtime.visit();
         let found = match scope {

@@ -59,6 +59,9 @@ static void attributes(void) {
     int key_was = key;
     MPI_Comm_free_keyval(&key);
     CHECK(key == MPI_KEYVAL_INVALID);
+    /* Freeing it again is no error as long as it is in use. */
+    key = key_was;
+    CHECK(MPI_Comm_free_keyval(&key) == MPI_SUCCESS && key == MPI_KEYVAL_INVALID);
     MPI_Comm_get_attr(plain, key_was, &value, &flag);
     CHECK(flag && value == base + 1);
     before = deleted;
@@ -72,13 +75,16 @@ static void attributes(void) {
 /* The error of a copy function is the error of MPI_Comm_dup. */
 static void failing_copy(void) {
     int key;
-    MPI_Comm comm, dup = MPI_COMM_NULL;
+    MPI_Comm comm, dup = MPI_COMM_SELF;
+    MPI_Request request;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_create_keyval(copy, delete, &key, NULL);
     MPI_Comm_set_attr(comm, key, &key);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     fail_to_copy = 1;
-    CHECK(MPI_Comm_dup(comm, &dup) != MPI_SUCCESS);
+    CHECK(MPI_Comm_dup(comm, &dup) != MPI_SUCCESS && dup == MPI_COMM_NULL);
+    dup = MPI_COMM_SELF;
+    CHECK(MPI_Comm_idup(comm, &dup, &request) != MPI_SUCCESS && dup == MPI_COMM_NULL);
     fail_to_copy = 0;
     MPI_Comm_free_keyval(&key);
     MPI_Comm_free(&comm);
@@ -88,6 +94,8 @@ static int type_copied, type_deleted;
 
 static int copy_of_type(MPI_Datatype type, int key, void *extra, void *in, void *out, int *flag) {
     (void)type, (void)key, (void)extra;
+    if (fail_to_copy)
+        return MPI_ERR_OTHER;
     type_copied++;
     *(void **)out = in;
     *flag = 1;
@@ -110,6 +118,12 @@ static void of_types(void) {
     MPI_Type_dup(type, &dup);
     MPI_Type_get_attr(dup, key, &value, &flag);
     CHECK(flag && value == &key && type_copied == 1);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Datatype none = MPI_INT;
+    fail_to_copy = 1;
+    CHECK(MPI_Type_dup(type, &none) != MPI_SUCCESS && none == MPI_DATATYPE_NULL);
+    fail_to_copy = 0;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
     MPI_Type_delete_attr(dup, key);
     MPI_Type_free(&type);
     MPI_Type_free(&dup);
@@ -255,6 +269,14 @@ static void infos(void) {
     MPI_Info_free(&info);
     MPI_Info_get_nkeys(MPI_INFO_ENV, &keys);
     CHECK(keys >= 0);
+    /* What the program is told of its start does not depend on the state of the library. */
+    MPI_Info_create_env(0, NULL, &info);
+    length = 0;
+    MPI_Info_get_string(info, "command", &length, NULL, &flag);
+    CHECK(flag && length > 1);
+    MPI_Info_get_string(info, "thread_level", &length, NULL, &flag);
+    CHECK(!flag);
+    MPI_Info_free(&info);
     /* A communicator keeps the hints that it knows. */
     MPI_Comm dup_comm;
     MPI_Info_create(&info);

@@ -440,6 +440,12 @@ static void predefined(void) {
     int a[3] = {1, 2, 3}, b[3] = {10, 20, 30};
     MPI_Reduce_local(a, b, 3, MPI_INT, MPI_SUM);
     CHECK(b[0] == 11 && b[2] == 33);
+    int place;
+    MPI_Comm_rank(comm, &place);
+    char high = 'z', low = (char)('a' + place % 2);
+    MPI_Allreduce(MPI_IN_PLACE, &high, 1, MPI_CHAR, MPI_MIN, comm);
+    MPI_Allreduce(MPI_IN_PLACE, &low, 1, MPI_CHAR, MPI_MIN, comm);
+    CHECK(high == 'z' && low == 'a');
 }
 
 /* --- several at once --- */

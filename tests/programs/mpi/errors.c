@@ -146,6 +146,8 @@ static void collectives(void) {
     FAILS(MPI_Allreduce(one, two, 1, MPI_INT, MPI_MAXLOC, comm), MPI_ERR_OP);
     STRICT(MPI_Allreduce(one, two, -1, MPI_INT, MPI_SUM, comm), MPI_ERR_COUNT);
     FAILS(MPI_Allreduce(one, one, 1, MPI_INT, MPI_SUM, comm), MPI_ERR_BUFFER);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    FAILS(MPI_Reduce_local(one, one, 1, MPI_INT, MPI_SUM), MPI_ERR_BUFFER);
     FAILS(MPI_Gather(one, 1, MPI_INT, two, 1, MPI_INT, size, comm), MPI_ERR_ROOT);
     FAILS(MPI_Allgather(one, -1, MPI_INT, two, 1, MPI_INT, comm), MPI_ERR_COUNT);
     FAILS(MPI_Alltoall(one, 1, MPI_DATATYPE_NULL, two, 1, MPI_INT, comm), MPI_ERR_TYPE);

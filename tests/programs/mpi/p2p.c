@@ -197,6 +197,10 @@ static void null_process(void) {
     MPI_Ssend(&token, 1, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD);
     MPI_Recv(&token, 1, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &status);
     CHECK(is_of(&status, MPI_PROC_NULL, MPI_ANY_TAG, 0));
+    MPI_Recv(NULL, 0, MPI_DATATYPE_NULL, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &status);
+    CHECK(is_of(&status, MPI_PROC_NULL, MPI_ANY_TAG, 0));
+    MPI_Sendrecv(NULL, 0, MPI_DATATYPE_NULL, right(), 1, NULL, 0, MPI_DATATYPE_NULL, left(), 1, MPI_COMM_WORLD, &status);
+    CHECK(is_of(&status, left(), 1, 0));
     MPI_Isend(&token, 1, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &requests[0]);
     MPI_Irecv(&token, 1, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &requests[1]);
     MPI_Wait(&requests[1], &status);

@@ -199,6 +199,8 @@ static void errors(void) {
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     FAILS(MPI_Psend_init(out, -1, 1, MPI_INT, 0, 0, comm, MPI_INFO_NULL, &send), MPI_ERR_ARG);
+    flag = 0;
+    CHECK(MPI_Parrived(MPI_REQUEST_NULL, 0, &flag) == MPI_SUCCESS && flag);
     FAILS(MPI_Psend_init(out, 1, -1, MPI_INT, 0, 0, comm, MPI_INFO_NULL, &send), MPI_ERR_COUNT);
     FAILS(MPI_Psend_init(out, 1, 1, MPI_DATATYPE_NULL, 0, 0, comm, MPI_INFO_NULL, &send), MPI_ERR_TYPE);
     FAILS(MPI_Psend_init(out, 1, 1, MPI_INT, size, 0, comm, MPI_INFO_NULL, &send), MPI_ERR_RANK);

@@ -272,7 +272,9 @@ static void mistakes(void) {
     if (!on_mpich()) {
         FAILS(MPI_Cart_create(MPI_COMM_NULL, 1, dims, periods, 0, &made), MPI_ERR_COMM);
         FAILS(MPI_Cart_create(world, -1, dims, periods, 0, &made), MPI_ERR_DIMS);
+        made = world;
         FAILS(MPI_Cart_create(world, 1, more, periods, 0, &made), MPI_ERR_DIMS);
+        CHECK(made == MPI_COMM_NULL);
         FAILS(MPI_Cart_create(world, 1, none, periods, 0, &made), MPI_ERR_DIMS);
         FAILS(MPI_Cart_create(world, 1, NULL, periods, 0, &made), MPI_ERR_ARG);
         FAILS(MPI_Cart_create(world, 1, dims, NULL, 0, &made), MPI_ERR_ARG);

@@ -444,6 +444,12 @@ static void about(void) {
     CHECK(raised == MPI_ERR_RMA_RANGE);
     FAILS(MPI_Win_unlock(0, win), MPI_ERR_RMA_SYNC);
     CHECK(raised == MPI_ERR_RMA_SYNC);
+    /* The window's handler also hears that it cannot be freed: that of MPI_COMM_WORLD would end the program. */
+    MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+    raised = MPI_SUCCESS;
+    FAILS(MPI_Win_free(&win), MPI_ERR_RMA_SYNC);
+    CHECK(raised == MPI_ERR_RMA_SYNC);
+    MPI_Win_unlock(rank, win);
     MPI_Win_free(&win);
     CHECK(deleted == 10);
     MPI_Win_free_keyval(&key);

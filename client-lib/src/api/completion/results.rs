@@ -90,7 +90,7 @@ pub(super) unsafe fn store_one_of_many(
     failed: &mut Option<MpiError>,
 ) {
     let status = nth(statuses, index);
-    let comm = finished.error.as_ref().and_then(|error| error.on);
+    let on = finished.error.as_ref().and_then(|error| error.on);
     // Functions of a generalized request are called with the state unlocked.
     let unlocks = finished.general.is_some();
     // SAFETY: the caller's promise.
@@ -108,7 +108,7 @@ pub(super) unsafe fn store_one_of_many(
     unsafe { note_error(statuses, index, class, failed.is_some() || class != MPI_SUCCESS) };
     if let (Err(error), None) = (result, &failed) {
         let text = format!("one of the operations failed ({}): see the statuses", error.text);
-        *failed = Some(MpiError { on: comm, ..MpiError::new(MPI_ERR_IN_STATUS, text) });
+        *failed = Some(MpiError { on, ..MpiError::new(MPI_ERR_IN_STATUS, text) });
     }
 }
 

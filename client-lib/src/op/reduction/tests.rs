@@ -187,8 +187,24 @@ fn every_operation_of_the_standard_is_computed_except_on_16_and_128_bit_numbers(
             .iter()
             .all(|class| matches!(class, Class::CInteger | Class::Logical | Class::MultiLanguage))
     );
-    let text = reduction(Builtin::Sum, predefined(c::MPI_CHAR).0.element().unwrap()).unwrap_err().text;
-    assert_eq!(text, "MPI_SUM is not defined for MPI_CHAR");
+    let text = reduction(Builtin::Sum, predefined(c::MPI_WCHAR).0.element().unwrap()).unwrap_err().text;
+    assert_eq!(text, "MPI_SUM is not defined for MPI_WCHAR");
+}
+
+#[test]
+fn characters_of_c_are_numbers_as_in_other_libraries() {
+    let char = predefined(c::MPI_CHAR).0.element().unwrap();
+    let bytes = |values: &[i8]| values.iter().map(|value| value.to_ne_bytes()[0]).collect::<Vec<u8>>();
+    let (a, b) = (bytes(&[-3, 5, 0, 12]), bytes(&[2, 7, 0, -128]));
+    for (op, expected) in [
+        (Builtin::Max, [2, 7, 0, 12]),
+        (Builtin::Min, [-3, 5, 0, -128]),
+        (Builtin::Sum, [-1, 12, 0, -116]),
+        (Builtin::LogicalAnd, [1, 1, 0, 1]),
+        (Builtin::BitOr, [-1, 7, 0, -116]),
+    ] {
+        assert_eq!(apply(&reduction(op, char).unwrap(), &a, &b, 4), bytes(&expected), "{}", op.name());
+    }
 }
 
 #[test]
