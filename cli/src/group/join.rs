@@ -89,7 +89,7 @@ fn missing(info: &GroupInfo) -> Option<String> {
 /// Returns the variables for PMIx clients, whose server listens on the same port. `exported` names those that are not the user's own.
 fn of_pmix(go: &Go, exported: &[&[u8]]) -> Vec<(&'static str, String)> {
     let Some(port) = go.pmi_port.rsplit_once(':').and_then(|(_, port)| port.parse().ok()) else { return Vec::new() };
-    let no_fabric = fabric::absent(Path::new("/"), &|name| std::env::var(name).ok());
+    let no_fabric = fabric::absent(Path::new("/"), fabric::Devices::default(), &|name| std::env::var(name).ok());
     // Members share no directories, and how many of them share cores is for their libraries to find out.
     let server = Server { port, directory: String::new(), shared: String::new(), cores: u32::MAX, no_fabric };
     let program = Program { sizes: vec![go.size], ..Program::default() };

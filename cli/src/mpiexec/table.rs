@@ -202,7 +202,12 @@ pub(crate) const ROWS: &[(&str, &[Row])] = &[
             ),
             row(["", "f", "", ""], Value("FILE"), Does::HydraHostFile, "nodes from a file, by Hydra's rules"),
             row(["nolocal", "nolocal skip-launch-node", "", ""], Nothing, Does::NoLocal, "no rank on the head's node"),
-            row(["", "", "localonly", ""], Nothing, Does::LocalOnly, "ranks on this node only"),
+            row(
+                ["", "", "localonly", ""],
+                Nothing,
+                Does::LocalOnly,
+                "ranks on this node only; -localonly N is -n N -localonly",
+            ),
             row(
                 ["", "order-nodes", "", ""],
                 Value("ORDER"),

@@ -48,8 +48,12 @@ pub(crate) fn write(state_dir: &Path, launch: &Launch) -> anyhow::Result<()> {
     let path = step_file(state_dir, launch.job);
     // Known steps have numbers as names: a launch that is not written to its end is none.
     let new = path.with_extension(UNWRITTEN);
-    let _ = fs::remove_file(&new); // a daemon may have been killed while it wrote
-    let file = OpenOptions::new().write(true).create_new(true).mode(NEW).open(&new);
+    let create = || OpenOptions::new().write(true).create_new(true).mode(NEW).open(&new);
+    let file = create().or_else(|error| match error.kind() {
+        // A daemon was killed while it wrote.
+        ErrorKind::AlreadyExists => fs::remove_file(&new).and_then(|()| create()),
+        _ => Err(error),
+    });
     let launch = Launch { format: FORMAT, ..launch.clone() };
     let written = file.and_then(|mut file| file.write_all(&launch.encode_to_vec()));
     written.and_then(|()| fs::rename(&new, &path)).with_context(|| format!("write {}", path.display()))

@@ -4,6 +4,10 @@
 //! users, each caller is its own user, and root is the administrator. There a daemon forwards its callers' requests with their uid. It
 //! is believed because only root runs daemons of such a DVM.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use nix::unistd::{Uid, User, geteuid};
 use rsd_core::rsd::Caller;
 use rsd_proto::transport::{CALLER_UID, Peer, Who, exit, refusal};
@@ -12,6 +16,9 @@ use tonic::{Code, Request, Status};
 
 /// The superuser.
 pub(crate) const ROOT: u32 = 0;
+
+/// How long the name of a user is remembered.
+const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// How a daemon tells its callers apart.
 #[derive(Debug, Clone, Copy)]
@@ -86,9 +93,50 @@ impl Callers {
     }
 }
 
+/// The names of those who have submitted jobs lately. A look-up takes a thread 0.1 ms, in which a job's launch waits.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<HashMap<u32, (String, Instant)>>);
+
+impl Names {
+    /// As [`Callers::name_of`]; a name may be as old as [`REMEMBERED`].
+    ///
+    /// # Errors
+    /// As [`Callers::name_of`]. They are not remembered.
+    pub(crate) async fn of(&self, callers: Callers, caller: Caller) -> Result<String, Status> {
+        if let Some(name) = self.find(caller.uid, Instant::now()) {
+            return Ok(name);
+        }
+        let name = callers.name_of(caller).await?;
+        self.put(caller.uid, &name, Instant::now());
+        Ok(name)
+    }
+
+    fn find(&self, uid: u32, now: Instant) -> Option<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&uid).filter(|(_, since)| now < *since + REMEMBERED).map(|(name, _)| name.clone())
+    }
+
+    fn put(&self, uid: u32, name: &str, now: Instant) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (_, since)| now < *since + REMEMBERED);
+        known.insert(uid, (name.to_owned(), now));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_remembered_for_its_time_and_no_longer() {
+        let (names, began) = (Names::default(), Instant::now());
+        names.put(1000, "alice", began);
+        assert_eq!(names.find(1000, began + REMEMBERED / 2).as_deref(), Some("alice"));
+        assert_eq!(names.find(1001, began), None);
+        assert_eq!(names.find(1000, began + REMEMBERED), None);
+        names.put(1001, "bob", began + REMEMBERED);
+        assert_eq!(names.0.lock().unwrap().len(), 1, "old names are dropped");
+    }
 
     fn from(who: Who, forwarded_for: Option<u32>) -> Request<()> {
         let mut request = Request::new(());

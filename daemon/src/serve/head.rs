@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::callers::Callers;
+use super::callers::{Callers, Names};
 use super::groups::{self, JoinEvents};
 use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected, upgrade};
 use crate::disk::job_log::{Follower, JobLogs};
@@ -56,6 +56,7 @@ pub(crate) struct HeadService {
     pub(crate) logs: Arc<JobLogs>,
     pub(crate) about: About,
     pub(crate) callers: Callers,
+    pub(crate) names: Arc<Names>,
     /// The clients that follow jobs.
     pub(crate) followers: Shares,
 }
@@ -182,7 +183,7 @@ impl Dvm for HeadService {
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let caller = self.callers.of(&request)?;
-        let user = self.callers.name_of(caller).await?;
+        let user = self.names.of(self.callers, caller).await?;
         let share = self.share(caller)?;
         let spec = request.into_inner();
         let attached = spec.attached;

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status}
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
+use rsd_proto::pmix::fabric::Devices;
 use rsd_proto::transport::parts::split;
 use rsd_proto::v1::{GroupEpoch, Inherited, JobSpec, Launch, LaunchBody, Up, stdin_target, up};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -99,6 +100,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let first_line = link::open(&options.state_dir).await.ok();
         let signals = Signals::listen()?;
         let inventory = state_dir::inventory(&options.state_dir);
+        let devices = Devices::look(Path::new("/"), SystemTime::now());
         spawn::map_own_text();
         let order = match options.order.as_deref() {
             Some([job, node]) => Some((*job, NodeId::try_from(*node).context("read the order")?)),
@@ -130,7 +132,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let adopted = spawn::adopt(inherited.unwrap_or(&Inherited::default()), room);
         // The daemon has validated it.
         let ports = inventory.port_range.parse().unwrap_or_default();
-        run(&options.state_dir, core, body, file, adopted, ports, of_group, signals, first_line).await
+        run(&options.state_dir, core, body, file, adopted, ports, of_group, signals, devices, first_line).await
     })
 }
 
@@ -204,6 +206,7 @@ async fn run(
     ports: PortRange,
     of_group: bool,
     mut signals: Signals,
+    devices: Devices,
     first_line: Option<Line>,
 ) -> anyhow::Result<()> {
     let (events, mut inbox) = mpsc::unbounded_channel();
@@ -219,7 +222,7 @@ async fn run(
             core = core.serve_pmix(server);
             Some(port)
         }
-        None => match PmixPort::listen(&launch, core.ranks_here(), events.clone()) {
+        None => match PmixPort::listen(&launch, core.ranks_here(), devices, events.clone()) {
             Ok((port, server)) => {
                 core = core.serve_pmix(server);
                 Some(port)

@@ -81,6 +81,7 @@ impl PmixPort {
     pub(super) fn listen(
         launch: &LaunchBody,
         ranks: u32,
+        devices: fabric::Devices,
         events: mpsc::UnboundedSender<Event>,
     ) -> std::io::Result<(PmixPort, Server)> {
         // Port ranges are for firewalls, which this port never meets.
@@ -97,7 +98,8 @@ impl PmixPort {
         let in_memory = if Path::new(MEMORY).is_dir() { shared.to_string_lossy().into_owned() } else { String::new() };
         let wanted = [&directory, &in_memory].into_iter().filter(|path| !path.is_empty()).map(PathBuf::from);
         let directories = Directories::Wanted(wanted.collect());
-        let no_fabric = fabric::absent(Path::new("/"), &|name| variable(launch, name)?.to_str().map(str::to_owned));
+        let variable = |name: &str| variable(launch, name)?.to_str().map(str::to_owned);
+        let no_fabric = fabric::absent(Path::new("/"), devices, &variable);
         let server = Server { port, directory, shared: in_memory, cores: cores(), no_fabric };
         Ok((PmixPort { clients: HashMap::new(), last: 0, most, directories, events }, server))
     }

@@ -4,8 +4,10 @@
 //! then sleeps for a second when it closes the module. Modules that find no network take no part, so to leave them out changes the
 //! time and nothing else. It is left to Open MPI as soon as its user or administrator has said anything about these modules.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// The kinds of modules of which one is for libfabric, as parameters and as variables.
 const KINDS: [(&str, &str); 2] = [("btl", "OMPI_MCA_btl"), ("mtl", "OMPI_MCA_mtl")];
@@ -24,12 +26,38 @@ const SYSTEM_FILE: &str = "openmpi-mca-params.conf";
 /// The longest file of parameters that is read; a longer one is taken to choose modules.
 const FILE_MAX: u64 = 64 << 10;
 
+/// What was found in /dev before it is needed: reading the directory takes 0.1 ms.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Devices {
+    /// When the directory had last changed, and whether a fabric was there. None: it must be read again.
+    seen: Option<(SystemTime, bool)>,
+}
+
+/// Within this time, a second change of a directory may leave it with the same time.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Devices {
+    /// Reads the directory. `now` tells whether a change could go unnoticed.
+    pub fn look(root: &Path, now: SystemTime) -> Devices {
+        let seen = changed(root).filter(|changed| now.duration_since(*changed).is_ok_and(|age| age > TICK));
+        Devices { seen: seen.map(|changed| (changed, has_device(root))) }
+    }
+
+    fn have_fabric(self, root: &Path) -> bool {
+        match self.seen {
+            Some((then, found)) if changed(root) == Some(then) => found,
+            Some(_) | None => has_device(root),
+        }
+    }
+}
+
 /// Returns the variables that leave Open MPI's modules for libfabric out. None if it has to find out by itself whether there is a
 /// fabric: this node has one, or a file of parameters chooses modules. A variable replaces what is in such files, so modules that they
 /// leave out are left out here too. `variable` returns a variable of the process that will read the files; `root` is `/` outside of tests.
-pub fn absent(root: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
+pub fn absent(root: &Path, devices: Devices, variable: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
     let mut modules = KINDS.map(|_| vec![MODULE.to_owned()]);
-    if exists(root) || !files(root, variable).all(|file| leaves_out(&file, &mut modules)) {
+    let exists = has_class(root) || devices.have_fabric(root);
+    if exists || !files(root, variable).all(|file| leaves_out(&file, &mut modules)) {
         return Vec::new();
     }
     KINDS.iter().zip(modules).map(|((_, name), modules)| (*name, format!("^{}", modules.join(",")))).collect()
@@ -51,11 +79,21 @@ fn is_choice(parameter: &str) -> bool {
     CHOICES.contains(&parameter) || parameter.contains(MODULE)
 }
 
-fn exists(root: &Path) -> bool {
-    let names = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let is_device = |name: &str| DEVICES.iter().any(|device| name.starts_with(device));
+fn has_class(root: &Path) -> bool {
     CLASSES.iter().any(|class| names(root.join("sys/class").join(class)).next().is_some())
-        || names(root.join("dev")).any(|name| name.to_str().is_some_and(is_device))
+}
+
+fn has_device(root: &Path) -> bool {
+    let is_device = |name: &str| DEVICES.iter().any(|device| name.starts_with(device));
+    names(root.join("dev")).any(|name| name.to_str().is_some_and(is_device))
+}
+
+fn changed(root: &Path) -> Option<SystemTime> {
+    fs::metadata(root.join("dev")).and_then(|found| found.modified()).ok()
+}
+
+fn names(dir: PathBuf) -> impl Iterator<Item = OsString> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 
 /// The files of parameters that are known without knowing which Open MPI a program loads: those of its user, of the distribution, and
@@ -104,12 +142,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_device_that_comes_after_the_look_is_seen() {
+        let dir = std::env::temp_dir().join(format!("rsd-devices-{}", std::process::id()));
+        let dev = dir.join("dev");
+        fs::create_dir_all(dev.join("null")).expect("created");
+        let changed_at = |time| fs::File::open(&dev).and_then(|dev| dev.set_modified(time)).expect("set");
+        let now = SystemTime::now();
+        changed_at(now - Duration::from_secs(60));
+        let old = Devices::look(&dir, now);
+        let soon = Devices::look(&dir, now - Duration::from_secs(60));
+        assert!(old.seen.is_some() && soon.seen.is_none(), "a directory that has just changed may change again");
+        assert!(!old.have_fabric(&dir) && !soon.have_fabric(&dir));
+        fs::create_dir_all(dev.join("hfi1_0")).expect("created");
+        assert!(old.have_fabric(&dir) && soon.have_fabric(&dir));
+        // What was found counts as long as the directory does not change.
+        changed_at(now - Duration::from_secs(60));
+        assert!(!old.have_fabric(&dir));
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
     fn a_device_or_a_choice_leaves_the_question_to_open_mpi() {
         let dir = std::env::temp_dir().join(format!("rsd-fabric-{}", std::process::id()));
         let home = dir.join("home").display().to_string();
         let path = format!("bin:{}", dir.join("opt/mpi/bin").display());
         let values = || {
-            let variables = absent(&dir, &|name| match name {
+            let variables = absent(&dir, Devices::default(), &|name| match name {
                 "HOME" => Some(home.clone()),
                 "PATH" => Some(path.clone()),
                 _ => None,

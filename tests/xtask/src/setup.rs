@@ -104,6 +104,32 @@ pub(crate) fn while_compiling(install: impl FnOnce() -> anyhow::Result<()> + Sen
     })
 }
 
+/// Installs Rust's library for programs with the musl C library, if `rustup` manages this toolchain. Building does without it: a failure
+/// costs only time at each start of `rsctl`.
+pub(crate) fn musl() {
+    if musl_target().is_none() && runs("rustup", &["--version"]) {
+        let target = target_of_musl();
+        let _ = step("install Rust's library for musl", || {
+            let added = succeeds(Command::new("rustup").args(["target", "add", &target]).current_dir(places::root()));
+            added.then_some(()).context("rustup cannot install it")
+        });
+    }
+}
+
+/// Returns the target for programs with the musl C library, if Rust's library for it is installed.
+pub(crate) fn musl_target() -> Option<String> {
+    let target = target_of_musl();
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", &target]).current_dir(places::root());
+    let printed = rustc.output().ok().filter(|output| output.status.success())?;
+    let library = String::from_utf8(printed.stdout).ok()?;
+    Path::new(library.trim()).is_dir().then_some(target)
+}
+
+fn target_of_musl() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
+
 fn install(packages: &[Package]) -> anyhow::Result<()> {
     let absent = || packages.iter().filter(|package| !(package.there)()).map(|package| package.name);
     let missing: Vec<&str> = absent().collect();

@@ -36,6 +36,13 @@ impl<'a> Given<'a> {
         let typed = word.split('=').next().unwrap_or(word).to_owned();
         let mut given = Given { row, typed, values: Vec::new(), used: 0 };
         match (row.takes, own) {
+            (Takes::Nothing, None) if row.does == Does::LocalOnly => {
+                // smpd's `-localonly N`
+                let is_number = |word: &OsStr| !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit);
+                if let Some(count) = behind.first().filter(|next| is_number(next)) {
+                    given.take(&[count]);
+                }
+            }
             (Takes::Nothing, None) => {}
             (Takes::Nothing, Some(value)) if name != "help" && name != "h" => {
                 return Err(format!("{}: takes no value, but has `{}`", given.typed, value.display()));
@@ -182,7 +189,13 @@ impl<'a> Given<'a> {
             Does::NoLocal => on(&mut job.nolocal),
             Does::Gpus if self.text()?.eq_ignore_ascii_case("auto") => Ok(()),
             Does::Gpus => set(&mut job.gpus_per_rank, self.number("the number of GPUs per rank, or auto")?, typed),
-            Does::LocalOnly => on(&mut job.local_only),
+            Does::LocalOnly => {
+                job.local_only = true;
+                match self.values[..] {
+                    [] => Ok(()),
+                    _ => set(&mut program.n, values::ranks(self.text()?, typed)?, typed),
+                }
+            }
             Does::Compat => set(&mut job.compat, self.text()?.to_owned(), typed),
             Does::Env(scope) => {
                 variables(scope, program, job).push(self.pair()?);

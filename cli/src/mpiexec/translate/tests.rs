@@ -107,6 +107,10 @@ fn variables_of_other_launchers_stand_for_options() {
 fn local_ranks_and_lists_of_hosts_exclude_each_other() {
     let local = |line: &str| launch(&asked(line), &here(), Some("n0"));
     assert_eq!(local("-localonly ./a").unwrap().first.host, ["n0"]);
+    let counted = |line: &str| local(line).map(|found| (found.first.n, found.first.program)).unwrap();
+    assert_eq!(counted("-localonly 3 ./a"), (Some(3), vec!["./a".into()]), "smpd's number of ranks");
+    assert_eq!(counted("-localonly -n 3 ./a"), (Some(3), vec!["./a".into()]));
+    assert_eq!(counted("-localonly ./a 3").0, None);
     assert!(local("-localonly -host b ./a").unwrap_err().text.contains("-localonly contradicts"));
 }
 

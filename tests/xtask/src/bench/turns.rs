@@ -28,10 +28,27 @@ impl Times {
         self.ms.get(self.ms.len() / 2).copied()
     }
 
+    /// The time within which 99 % of the runs ended: of fewer than 100 runs, the longest.
+    fn most(&self) -> Option<f64> {
+        let rank = (self.ms.len() * 99).div_ceil(100);
+        self.ms.get(rank.checked_sub(1)?).copied()
+    }
+
     pub(super) fn text(&self) -> String {
-        let median =
-            self.median().map_or("–".to_owned(), |ms| if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") });
-        median + &trouble(self.hung, self.failed)
+        shown(self.median()) + &trouble(self.hung, self.failed)
+    }
+
+    /// The text of the time within which 99 % of the runs ended.
+    pub(super) fn most_text(&self) -> String {
+        shown(self.most())
+    }
+
+    /// Adds the times of further runs.
+    pub(super) fn extend(&mut self, others: Times) {
+        self.ms.extend(others.ms);
+        self.ms.sort_by(f64::total_cmp);
+        self.hung += others.hung;
+        self.failed += others.failed;
     }
 
     pub(super) fn over(&self, other: &Times) -> String {
@@ -40,6 +57,10 @@ impl Times {
             (None, _) | (_, None) => "–".to_owned(),
         }
     }
+}
+
+fn shown(ms: Option<f64>) -> String {
+    ms.map_or("–".to_owned(), |ms| if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") })
 }
 
 /// The number of missing results, printed after the median of the others.
