@@ -39,7 +39,9 @@ impl Sink for Inbox {
                 if self.at + payload.len() > self.into.len() {
                     self.at = 0;
                 }
-                self.into[self.at..self.at + payload.len()].copy_from_slice(&payload.to_vec());
+                // SAFETY: the vector outlives the buffer.
+                let into = unsafe { Buffer::contiguous(self.into.as_mut_ptr(), self.into.len()) };
+                payload.copy_to(&into, self.at, payload.len());
                 self.at += payload.len();
                 self.frames += 1;
             }
