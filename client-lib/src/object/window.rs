@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 pub use board::{Board, Shape};
-pub use combine::{Accumulate, Combination};
+pub use combine::{Accumulate, Combination, Place};
 pub use epoch::{Access, Exposure, Locked};
-pub use near::{Bell, Memory, Near, Place, Reach};
+pub use near::{Bell, Memory, Near, Reach};
 pub use origin::Remote;
 pub use wire::{Kind, Places};
 

@@ -1,16 +1,4 @@
-//! Progress while the program computes (`RSD_MPI_PROGRESS=thread`): a thread that continues long messages, one-sided operations of other
-//! nodes and non-blocking collectives as long as no thread of the program is in the library.
-//!
-//! ```text
-//!  watching ── three looks without a call ──▶ serving ── something has arrived ──▶ serving
-//!     ▲                                          │
-//!     └────────── a thread makes calls ──────────┘
-//! ```
-//!
-//! While it watches, it only looks every so often whether a thread of the program is in the library. So a program that communicates keeps its
-//! fast path: it takes no lock, and its peers ring no bell. While it serves, it is a visitor of the lock ([`super::lock`]), and sleeps like a
-//! call that waits. It calls no function of the user, since these may expect the program's thread: a collective with an operation of the user
-//! waits for the program at that point.
+//! The thread that makes progress while the program computes: its start and its end. [`super::serving`] is what it does.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -18,15 +6,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::{Guard, Moment, RUNTIME};
+use super::lock::{futex_wait, futex_wake};
 use crate::error::{MpiError, MpiResult};
 
-/// Between two looks, and the longest time when the program sleeps in calls again and again.
-const PERIOD: Duration = Duration::from_micros(100);
-const PERIOD_MAX: Duration = Duration::from_millis(2);
-/// After so many looks without a call, the program probably computes.
-const LOOKS: u32 = 3;
-/// The thread calls few functions, and none of the user's.
+/// It calls few functions, and none of the user's.
 const STACK: usize = 256 << 10;
 
 static ENDS: AtomicU32 = AtomicU32::new(0);
@@ -37,63 +20,36 @@ pub(super) struct Background(JoinHandle<()>);
 
 impl Background {
     /// Starts it. It takes no signals: those are for the program's threads.
-    pub(super) fn start() -> MpiResult<Self> {
+    pub(super) fn start(run: fn()) -> MpiResult<Self> {
         let failed =
             |error: std::io::Error| MpiError::no_mem(format!("failed to start the thread for progress: {error}"));
         ENDS.store(0, Ordering::Relaxed);
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(|errno| failed(errno.into()))?;
         let thread = std::thread::Builder::new().name("rsd-mpi".into()).stack_size(STACK).spawn(run);
+        // It fails only for an invalid mask.
         let _ = before.thread_set_mask();
         thread.map(Self).map_err(failed)
     }
 
-    /// Ends it and waits for that.
-    pub(super) fn end(self, guard: &mut Guard<'_>) {
+    /// Tells it to end.
+    pub(super) fn stop(&self) {
         ENDS.store(1, Ordering::Release);
-        super::lock::futex_wake(&ENDS, 1);
-        guard.wake_others();
-        guard.unlocked(|| {
-            // It has no result, and a panic of it has been reported.
-            let _ = self.0.join();
-        });
+        futex_wake(&ENDS, 1);
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn join(self) {
+        // It has no result, and a panic has been reported.
+        let _ = self.0.join();
     }
 }
 
-fn ends() -> bool {
+/// Whether the thread must end.
+pub(super) fn ends() -> bool {
     ENDS.load(Ordering::Acquire) != 0
 }
 
-fn run() {
-    let (mut idle, mut pause) = (0, PERIOD);
-    while !ends() {
-        super::lock::futex_wait(&ENDS, 0, Some(pause));
-        idle = if RUNTIME.lock.is_inside() { 0 } else { idle + 1 };
-        if idle >= LOOKS && !ends() {
-            idle = 0;
-            // A program that sleeps in a call makes progress by itself.
-            let has_slept = serve(&mut RUNTIME.visit());
-            pause = if has_slept { PERIOD } else { (2 * pause).min(PERIOD_MAX) };
-        }
-    }
-}
-
-/// Continues what is in progress until a thread of the program makes calls; returns whether it has slept meanwhile.
-fn serve(guard: &mut Guard<'_>) -> bool {
-    let mut entries = RUNTIME.lock.entries();
-    let mut has_slept = false;
-    loop {
-        while guard.progress() {
-            guard.let_others_in();
-        }
-        if entries != RUNTIME.lock.entries() || guard.waiting.is_anybody_asleep() {
-            return has_slept;
-        }
-        let stop = guard.sleep(&mut |_, moment| (moment == Moment::Sleep && ends()).then_some(()));
-        // The sleep gives the lock away, and takes it again.
-        entries = entries.wrapping_add(1);
-        has_slept = true;
-        if stop.is_some() || ends() {
-            return has_slept;
-        }
-    }
+/// Sleeps for a while, or until the thread must end.
+pub(super) fn pause(time: Duration) {
+    futex_wait(&ENDS, 0, Some(time));
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use super::background::Background;
-use super::{Guard, Phase, Runtime, State, forks, spawn, start};
+use super::{Guard, Phase, Runtime, State, forks, serving, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -108,7 +108,7 @@ fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
 /// Starts the thread that makes progress, if the user wants it and it does not run.
 fn begin_progress(state: &mut State) -> MpiResult {
     if state.background.is_none() && state.world.as_ref().is_some_and(|world| world.settings.progresses) {
-        state.background = Some(Background::start()?);
+        state.background = Some(Background::start(serving::run)?);
     }
     Ok(())
 }
@@ -117,7 +117,9 @@ fn begin_progress(state: &mut State) -> MpiResult {
 fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
     let is_used = state.comms.world.is_some() || state.sessions.iter().next().is_some();
     if let Some(background) = state.background.take_if(|_| !is_used) {
-        background.end(state);
+        background.stop();
+        state.wake_others();
+        state.unlocked(|| background.join());
     }
     let closed = if is_used { Ok(()) } else { start::close(state) };
     runtime.lock.set_alone(is_used && is_alone(state));

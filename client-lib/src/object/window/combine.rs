@@ -11,13 +11,21 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::board::{RANGE, Seat};
-use super::near::Place;
 use crate::abi::constants::MPI_ERR_RMA_RANGE;
 use crate::datatype::{Datatype, Element};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::{Builtin, OpRef, Reduction};
 use crate::shared_memory::cma;
+
+/// In which process an address is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In this one.
+    Here,
+    /// In the process with this pid.
+    In(i32),
+}
 
 /// What to do with elements of one type.
 #[derive(Debug, Clone)]
@@ -352,4 +360,136 @@ unsafe fn reduce_packed(reduction: &Reduction, element: Element, data: *const u8
 #[cold]
 pub(super) fn unreachable_memory() -> MpiError {
     MpiError::new(MPI_ERR_RMA_RANGE, "the target's memory cannot be accessed: it is not mapped there, or is read-only")
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::super::board::{Board, Shape};
+    use super::*;
+    use crate::abi::DatatypeHandle;
+    use crate::abi::constants::{MPI_INT64_T, MPI_LONG_DOUBLE_INT, MPI_UINT16_T};
+
+    fn element(handle: usize) -> Element {
+        Element::of(DatatypeHandle(handle)).unwrap()
+    }
+
+    fn site(board: &Board, base: usize, rank: u32, by_elements: bool) -> Site<'_> {
+        Site { place: Place::Here, seat: board.seat(0), base, rank, by_elements }
+    }
+
+    /// Elements in a vector, as a member's memory.
+    fn memory<T>(elements: &mut [T]) -> Buffer {
+        // SAFETY: the vector's memory, which outlives the buffer in these tests.
+        unsafe { Buffer::contiguous(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+    }
+
+    #[test]
+    fn an_accumulate_stops_before_a_range_that_others_use_and_goes_on_later() {
+        const COUNT: usize = 2 * RANGE / 8 + 5;
+        let board = Board::private(0).unwrap();
+        let (mut target, ones, mut before) = (vec![7_i64; COUNT], vec![1_i64; COUNT], vec![0_i64; COUNT]);
+        let elements = memory(&mut target);
+        let sum = Combination::new(Builtin::Sum, element(MPI_INT64_T)).unwrap();
+        let site = site(&board, target.as_ptr().addr(), 0, false);
+        let mut work = Accumulate {
+            combination: &sum,
+            data: ones.as_ptr().cast(),
+            before: before.as_mut_ptr().cast(),
+            elements: &elements,
+            done: 0,
+        };
+        let other = board.seat(0).take_range(RANGE, 1);
+        // SAFETY: the vectors have the elements.
+        unsafe { assert_eq!((work.advance(site), work.done), (None, RANGE)) };
+        drop(other);
+        // SAFETY: as above.
+        unsafe { assert_eq!((work.advance(site), work.done), (Some(Ok(())), 8 * COUNT)) };
+        assert!(target.iter().all(|value| *value == 8) && before.iter().all(|value| *value == 7));
+    }
+
+    #[test]
+    fn an_element_belongs_to_the_range_of_its_first_byte() {
+        let board = Board::private(0).unwrap();
+        let mut bytes = vec![0_u8; 2 * RANGE];
+        let base = bytes.as_ptr().addr();
+        // SAFETY: three elements at an odd place, the second of which begins with the last byte of the first range.
+        let elements = unsafe { Buffer::contiguous(bytes.as_mut_ptr().add(RANGE - 3), 6) };
+        let sum = Combination::new(Builtin::Sum, element(MPI_UINT16_T)).unwrap();
+        let ones = [1_u16; 3];
+        let mut work = Accumulate {
+            combination: &sum,
+            data: ones.as_ptr().cast(),
+            before: std::ptr::null_mut(),
+            elements: &elements,
+            done: 0,
+        };
+        let _other = board.seat(0).take_range(RANGE, 1);
+        // SAFETY: as above.
+        unsafe { assert_eq!((work.advance(site(&board, base, 0, false)), work.done), (None, 4)) };
+    }
+
+    #[test]
+    fn nothing_is_lost_between_threads_whatever_they_combine() {
+        const COUNT: usize = 3000;
+        for by_elements in [false, true] {
+            let shape = Shape { members: 1, bytes: 0 };
+            let (_, fd) = Board::create(shape).unwrap();
+            let mut target = vec![0_i64; COUNT];
+            let base = target.as_mut_ptr().addr();
+            let elements = memory(&mut target);
+            std::thread::scope(|scope| {
+                for rank in 0..4 {
+                    let (board, elements) = (Board::open(fd.as_fd(), shape).unwrap(), elements.clone());
+                    scope.spawn(move || {
+                        let sum = Combination::new(Builtin::Sum, element(MPI_INT64_T)).unwrap();
+                        let ones = vec![1_i64; COUNT];
+                        for round in 0..200 {
+                            // Long ones, and one element in the middle.
+                            let part = if round % 2 == 0 { elements.clone() } else { elements.part(8 * 1500, 8) };
+                            let mut work = Accumulate {
+                                combination: &sum,
+                                data: ones.as_ptr().cast(),
+                                before: std::ptr::null_mut(),
+                                elements: &part,
+                                done: 0,
+                            };
+                            // SAFETY: the vectors have the elements.
+                            while unsafe { work.advance(site(&board, base, rank, by_elements)) }.is_none() {
+                                std::thread::yield_now();
+                            }
+                        }
+                    });
+                }
+            });
+            let expected = |index: usize| if index == 1500 { 800 } else { 400 };
+            assert!(target.iter().enumerate().all(|(index, value)| *value == expected(index)), "{by_elements}");
+        }
+    }
+
+    #[test]
+    fn elements_with_holes_keep_what_is_in_the_holes() {
+        let board = Board::private(0).unwrap();
+        let pair = element(MPI_LONG_DOUBLE_INT);
+        let (size, extent) = (pair.size(), pair.repr().extent());
+        let mut bytes = vec![0xee_u8; 2 * extent];
+        // SAFETY: room for two elements.
+        let elements = unsafe { Buffer::new(bytes.as_mut_ptr(), 2, Datatype::predefined(pair).layout()) };
+        elements.write(0, &vec![0; 2 * size]);
+        let replace = Combination::new(Builtin::Replace, pair).unwrap();
+        let (data, mut before) = (vec![1_u8; 2 * size], vec![9_u8; 2 * size]);
+        let mut work = Accumulate {
+            combination: &replace,
+            data: data.as_ptr(),
+            before: before.as_mut_ptr(),
+            elements: &elements,
+            done: 0,
+        };
+        // SAFETY: as above.
+        assert_eq!(unsafe { work.advance(site(&board, bytes.as_ptr().addr(), 0, true)) }, Some(Ok(())));
+        assert!(before.iter().all(|byte| *byte == 0) && !bytes.contains(&0));
+        assert_eq!(bytes.iter().filter(|byte| **byte == 0xee).count(), 2 * (extent - size));
+    }
 }

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use super::board::{Board, Head, RANGE};
-use super::combine::{Accumulate, Combination, Site, unreachable_memory};
+use super::combine::{Accumulate, Combination, Place, Site, unreachable_memory};
 use crate::coll::node::Permit;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
@@ -61,15 +61,6 @@ pub struct Memory {
     pub place: Place,
     /// The address of the first byte.
     pub address: usize,
-}
-
-/// In which process an address is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In this one.
-    Here,
-    /// In the process with this pid.
-    In(i32),
 }
 
 /// Wakes the members that sleep; a limited number of windows have one, without which locks and fences are messages.
@@ -353,5 +344,51 @@ impl Near {
 
     fn head(&self) -> &Head {
         self.board.head()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::super::board::Shape;
+    use super::*;
+
+    /// Two members' views of one board, without bells: as if each were alone in waiting.
+    fn pair() -> [Near; 2] {
+        let shape = Shape { members: 2, bytes: 0 };
+        let (one, fd) = Board::create(shape).unwrap();
+        let two = Board::open(fd.as_fd(), shape).unwrap();
+        let reach = || (0..2).map(|place| Reach { place: Some(place), memory: None }).collect();
+        [(one, 0), (two, 1)].map(|(board, rank)| Near::new(board, rank, reach(), false, None, Box::default()))
+    }
+
+    #[test]
+    fn members_meet_as_often_as_they_like() {
+        let [mut one, mut two] = pair();
+        for _ in 0..3 {
+            let number = one.arrive();
+            assert!(!one.has_met(number));
+            assert!(two.arrive() == number && two.has_met(number) && one.has_met(number));
+        }
+        // Without bells, members meet by messages.
+        assert!(!one.meets() && one.lock_of(1).is_none());
+    }
+
+    #[test]
+    fn a_lock_is_one_for_all_members() {
+        let [one, two] = pair();
+        assert!(one.try_lock(0, true) && !two.try_lock(0, false) && two.try_lock(1, true));
+        one.unlock(0);
+        assert!(two.try_lock(0, false) && one.try_lock(0, false));
+    }
+
+    #[test]
+    fn a_loss_is_known_to_all_members() {
+        let [one, two] = pair();
+        assert!(!one.is_broken());
+        two.declare_broken();
+        assert!(one.is_broken());
     }
 }
