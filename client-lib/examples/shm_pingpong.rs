@@ -10,7 +10,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rsd_mpi::engine::frame::{Envelope, Frame, Region};
 use rsd_mpi::engine::{Landing, Peer, PullRefused, Pulled, Refusal, Sink};
-use rsd_mpi::memory::{Buffer, Payload};
+use rsd_mpi::memory::{Arrived, Buffer, Payload};
 use rsd_mpi::transport::name::ProcessName;
 use rsd_mpi::transport::shm::{Shm, ShmConfig};
 
@@ -31,7 +31,7 @@ struct Inbox {
 }
 
 impl Sink for Inbox {
-    fn on_frame(&mut self, _: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, _: Peer, frame: Frame, payload: Arrived<'_>) {
         match frame {
             Frame::Ready { len, region: Some(region), .. } => self.ready.push((len, region)),
             Frame::Done { .. } => self.done += 1,
@@ -39,7 +39,9 @@ impl Sink for Inbox {
                 if self.at + payload.len() > self.into.len() {
                     self.at = 0;
                 }
-                self.into[self.at..self.at + payload.len()].copy_from_slice(payload);
+                // SAFETY: the vector outlives the buffer.
+                let into = unsafe { Buffer::contiguous(self.into.as_mut_ptr(), self.into.len()) };
+                payload.copy_to(&into, self.at, payload.len());
                 self.at += payload.len();
                 self.frames += 1;
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rsd_mpi::engine::{Envelope, Frame, FrameLimits, Landing, Peer, PullRefused, Refusal, Sink};
-use rsd_mpi::memory::{Buffer, Payload};
+use rsd_mpi::memory::{Arrived, Buffer, Payload};
 use rsd_mpi::transport::name::ProcessName;
 use rsd_mpi::transport::poller::{Poller, Reports};
 use rsd_mpi::transport::tcp::{LIMITS, Listen, Tcp, TcpConfig};
@@ -90,11 +90,11 @@ impl Memory {
 }
 
 impl Sink for Memory {
-    fn on_frame(&mut self, _: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, _: Peer, frame: Frame, payload: Arrived<'_>) {
         match frame {
             Frame::Bye => self.bye = true,
             _ => {
-                self.buffer().write(self.filled, payload);
+                payload.copy_to(&self.buffer(), self.filled, payload.len());
                 self.add(payload.len());
             }
         }

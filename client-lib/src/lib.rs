@@ -1,6 +1,7 @@
 //! The thin MPI library of rsd: `libmpi_abi.so.1`, the MPI 5.0 standard ABI.
 //!
-//! It is loaded into other people's programs, so it has no threads of its own, no async runtime and exactly one global state.
+//! It is loaded into other people's programs, so it has no threads of its own (unless the user asks for one), no async runtime and exactly one
+//! global state.
 //! Its modules are layers, and each uses only lower ones (`cargo xtask layers` checks that). From the highest to the lowest:
 //!
 //! - `exports`: the exported functions, generated from tables.

@@ -9,6 +9,7 @@
 mod exhausted;
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -116,36 +117,76 @@ impl Buffer {
     /// Copies the packed bytes that start at `at` into `into`; they must lie within the buffer.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
-        assert!(at <= self.len && into.len() <= self.len - at, "{} bytes at {at} of {}", into.len(), self.len);
-        if into.is_empty() {
+        // SAFETY: a slice of the library's own.
+        unsafe { self.copy_to(at, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// As [`Buffer::read`], into memory that other processes may use meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `into` must be writable.
+    #[inline]
+    pub unsafe fn copy_to(&self, at: usize, into: *mut u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        if len == 0 {
             return;
         }
         match &self.shape {
-            // SAFETY: within the memory that the creator of the buffer has guaranteed; `into` belongs to the library,
-            // so they do not overlap.
-            Shape::Contiguous => unsafe {
-                std::ptr::copy_nonoverlapping(self.base.add(at), into.as_mut_ptr(), into.len());
-            },
+            // SAFETY: within the memory that the creator of the buffer has guaranteed. The user may name the same memory twice, against
+            // the standard's rules: `copy` is defined even then.
+            Shape::Contiguous => unsafe { std::ptr::copy(self.base.add(at).cast_const(), into, len) },
             // SAFETY: as above, for the bytes of the layout.
-            Shape::Scattered { layout, start } => unsafe { layout.pack(self.base, start + at, into) },
+            Shape::Scattered { layout, start } => unsafe { layout.pack(self.base, start + at, into, len) },
         }
     }
 
     /// Copies `from` over the packed bytes that start at `at`; they must lie within the buffer.
     #[inline]
     pub fn write(&self, at: usize, from: &[u8]) {
-        assert!(at <= self.len && from.len() <= self.len - at, "{} bytes at {at} of {}", from.len(), self.len);
-        if from.is_empty() {
+        // SAFETY: a slice of the library's own.
+        unsafe { self.copy_from(at, from.as_ptr(), from.len()) }
+    }
+
+    /// As [`Buffer::write`], from memory that other processes may use meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `from` must be readable.
+    #[inline]
+    pub unsafe fn copy_from(&self, at: usize, from: *const u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        if len == 0 {
             return;
         }
         match &self.shape {
-            // SAFETY: within the memory that the creator of the buffer has guaranteed to be writable. The user may have
-            // lent the same memory for sending, against the standard's rules: `copy` is defined even then.
-            Shape::Contiguous => unsafe {
-                std::ptr::copy(from.as_ptr(), self.base.add(at), from.len());
-            },
+            // SAFETY: as for `copy_to`; the memory is writable.
+            Shape::Contiguous => unsafe { std::ptr::copy(from, self.base.add(at), len) },
             // SAFETY: as above, for the bytes of the layout.
-            Shape::Scattered { layout, start } => unsafe { layout.unpack(self.base, start + at, from) },
+            Shape::Scattered { layout, start } => unsafe { layout.unpack(self.base, start + at, from, len) },
+        }
+    }
+
+    /// Copies all bytes to a buffer that has room for them.
+    pub fn copy_all(&self, to: &Buffer) {
+        match (self.as_contiguous(), to.as_contiguous()) {
+            // SAFETY: all bytes of this buffer.
+            (Some(from), _) => unsafe { to.copy_from(0, from, self.len) },
+            (None, Some(into)) => {
+                assert!(self.len <= to.len, "{} bytes to {}", self.len, to.len);
+                // SAFETY: the other buffer has this many bytes.
+                unsafe { self.copy_to(0, into, self.len) }
+            }
+            (None, None) => {
+                let mut some = [0; 4096];
+                let mut at = 0;
+                while at < self.len {
+                    let len = some.len().min(self.len - at);
+                    self.read(at, &mut some[..len]);
+                    to.write(at, &some[..len]);
+                    at += len;
+                }
+            }
         }
     }
 
@@ -184,6 +225,137 @@ impl Buffer {
         // belongs to the library.
         let got = unsafe { libc::readv(descriptor.as_raw_fd(), list.as_ptr(), count as libc::c_int) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// The bytes of a frame that has arrived. They may lie in memory to which the peer can still write, against the rules: so they are copied, and
+/// no reference to them exists.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived<'a> {
+    start: *const u8,
+    len: usize,
+    lent: PhantomData<&'a u8>,
+}
+
+impl<'a> Arrived<'a> {
+    /// The process's own bytes.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len(), lent: PhantomData }
+    }
+
+    /// `len` bytes in memory that is shared.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable as long as the value is used.
+    #[inline]
+    pub unsafe fn shared(start: *const u8, len: usize) -> Self {
+        Self { start, len, lent: PhantomData }
+    }
+
+    /// The number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first `len` bytes over those of a buffer that start at `at`; both must have them.
+    #[inline]
+    pub fn copy_to(&self, buffer: &Buffer, at: usize, len: usize) {
+        assert!(len <= self.len, "{len} bytes of {}", self.len);
+        // SAFETY: the creator has guaranteed that the bytes are readable.
+        unsafe { buffer.copy_from(at, self.start, len) }
+    }
+
+    /// Appends a copy.
+    #[inline]
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.len);
+        // SAFETY: there is room for the bytes, which the creator has guaranteed to be readable; a vector's own memory is not shared.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.start, bytes.as_mut_ptr().add(bytes.len()), self.len);
+            bytes.set_len(bytes.len() + self.len);
+        }
+    }
+
+    /// A copy.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
+        bytes
+    }
+}
+
+/// Room for a frame, perhaps in memory to which a peer can write as well, against the rules: so it is written by address, and no reference to
+/// it exists.
+#[derive(Debug, Clone, Copy)]
+pub struct Room<'a> {
+    start: *mut u8,
+    len: usize,
+    lent: PhantomData<&'a mut u8>,
+}
+
+impl<'a> Room<'a> {
+    /// The process's own bytes.
+    #[inline]
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self { start: bytes.as_mut_ptr(), len: bytes.len(), lent: PhantomData }
+    }
+
+    /// `len` bytes in memory that is shared.
+    ///
+    /// # Safety
+    ///
+    /// They must be writable as long as the value is used.
+    #[inline]
+    pub unsafe fn shared(start: *mut u8, len: usize) -> Self {
+        Self { start, len, lent: PhantomData }
+    }
+
+    /// The address of the first byte.
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// The number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes bytes from `at` on; there must be room for them.
+    #[inline(always)]
+    pub fn put<const N: usize>(&self, at: usize, bytes: [u8; N]) {
+        assert!(N <= self.len && at <= self.len - N, "{N} bytes at {at} of {}", self.len);
+        // SAFETY: within the room that the creator has guaranteed.
+        unsafe { self.start.add(at).cast::<[u8; N]>().write_unaligned(bytes) }
+    }
+
+    /// Writes a payload from `at` on; there must be room for it.
+    #[inline(always)]
+    pub fn put_payload(&self, at: usize, payload: Payload<'_>) {
+        assert!(
+            payload.len <= self.len && at <= self.len - payload.len,
+            "{} bytes at {at} of {}",
+            payload.len,
+            self.len
+        );
+        // SAFETY: within the room that the creator has guaranteed.
+        unsafe { payload.copy_to_shared(self.start.add(at)) }
     }
 }
 
@@ -244,9 +416,20 @@ impl<'a> Payload<'a> {
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len);
+        // SAFETY: a slice of this length.
+        unsafe { self.copy_to_shared(into.as_mut_ptr()) }
+    }
+
+    /// # Safety
+    ///
+    /// There must be room for all bytes at `into`.
+    #[inline]
+    unsafe fn copy_to_shared(&self, into: *mut u8) {
         match self.bytes {
-            Bytes::Lent(buffer, at) => buffer.read(at, into),
-            Bytes::Own(bytes) => into.copy_from_slice(bytes),
+            // SAFETY: the caller's promise.
+            Bytes::Lent(buffer, at) => unsafe { buffer.copy_to(at, into, self.len) },
+            // SAFETY: the caller's promise; the library's own bytes are not shared.
+            Bytes::Own(bytes) => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), into, bytes.len()) },
         }
     }
 }

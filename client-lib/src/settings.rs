@@ -21,6 +21,8 @@ pub struct Settings {
     pub join_exports: bool,
     /// `RSD_MPI_INTERFACE`.
     pub interface: Option<String>,
+    /// `RSD_MPI_PROGRESS`: whether a thread makes progress while the program computes.
+    pub progresses: bool,
     /// `RSD_MPI_SHM`.
     pub shm: bool,
     /// `RSD_MPI_SINGLETON`.
@@ -51,6 +53,7 @@ impl Default for Settings {
             join: None,
             join_exports: false,
             interface: None,
+            progresses: false,
             shm: true,
             singleton: Singleton::Refuse,
             spin: None,
@@ -114,6 +117,7 @@ impl Settings {
                 number().filter(|seconds| *seconds > 0).map(|seconds| self.connect = Duration::from_secs(seconds))
             }
             "RSD_MPI_INTERFACE" => (!value.is_empty()).then(|| self.interface = Some(value.to_owned())),
+            "RSD_MPI_PROGRESS" => choose("thread", "none").map(|thread| self.progresses = thread),
             "RSD_MPI_SHM" => choose("on", "off").map(|on| self.shm = on),
             "RSD_MPI_SINGLETON" => match value {
                 "allow" => Some(Singleton::Allow),
@@ -144,6 +148,7 @@ mod tests {
             ("RSD_MPI_CMA", "off"),
             ("RSD_MPI_CONNECT_S", "5"),
             ("RSD_MPI_INTERFACE", "eth0"),
+            ("RSD_MPI_PROGRESS", "thread"),
             ("RSD_MPI_SHM", "off"),
             ("RSD_MPI_SINGLETON", "allow"),
             ("RSD_MPI_SPIN_US", "0"),

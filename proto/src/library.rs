@@ -91,6 +91,12 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the address on which this process accepts connections from other nodes; under rsd, set it at submission (rsctl run -x); ranks then exchange their addresses in MPI_Init",
     },
     Setting {
+        name: "RSD_MPI_PROGRESS",
+        values: "none | thread",
+        default: "none",
+        meaning: "thread: a thread of the library continues long messages, one-sided operations of other nodes and non-blocking collectives while the program computes",
+    },
+    Setting {
         name: "RSD_MPI_SHM",
         values: "on | off",
         default: "on",

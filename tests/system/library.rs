@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 23] = [
+const PROGRAMS: [&str; 24] = [
     "p2p",
     "requests",
     "datatypes",
@@ -22,6 +22,7 @@ const PROGRAMS: [&str; 23] = [
     "faults",
     "topologies",
     "windows",
+    "onesided",
     "partitioned",
     "fortran",
     "collectives",
@@ -75,7 +76,7 @@ fn programs_pass_on_four_ranks_that_share_memory() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_on_two_cores() {
-    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "sessions", "collectives"]);
+    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "sessions", "collectives", "onesided"]);
 }
 
 #[test]
@@ -95,13 +96,29 @@ fn programs_pass_on_three_ranks_when_two_share_a_node() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_of_two_nodes() {
-    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "psets", "collectives"]);
+    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "psets", "collectives", "onesided"]);
 }
 
 #[test]
 fn a_message_of_more_than_two_gigabytes_arrives_through_shared_memory_and_tcp() {
     for nodes in [1, 2] {
         pass(nodes, 2, &["huge"]);
+    }
+}
+
+#[test]
+fn a_thread_makes_progress_while_ranks_compute() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 2, args: Vec::new() });
+        let run = |n: &str, name: &str, argument: &str| {
+            let line = ["run", "-n", n, "--map-by", "node", "-x", "RSD_MPI_PROGRESS=thread", &ours(name), argument];
+            assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on {n}\n"), "{argument} on {nodes} nodes");
+        };
+        run("2", "progress", "alone");
+        run("3", "progress", "threads");
+        for name in ["p2p", "requests", "collectives", "windows", "threads", "sessions", "startup"] {
+            run("2", name, "few");
+        }
     }
 }
 

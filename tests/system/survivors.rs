@@ -115,6 +115,17 @@ fn open_mpi_shrinks_its_world_after_ranks_have_died() {
     }
 }
 
+#[test]
+fn a_wait_for_a_window_ends_when_a_member_dies() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 3, args: Vec::new() });
+    for what in ["lock", "fence", "start", "wait"] {
+        let program = Mpi::Ours.program("mpi/window_loss.c");
+        let printed = dvm.rsctl(["run", "-n", "3", "--on-rank-loss", "continue", &program, what]).ok();
+        let right: String = (0..2).map(|rank| format!("rank {rank}: the loss is an error\n")).collect();
+        assert_eq!(sorted(&printed).join("\n") + "\n", right, "{what}");
+    }
+}
+
 /// Runs `recovery.c` on so many ranks, of which `left` survive.
 fn recovers(dvm: &Dvm, ranks: usize, mode: &[&str], left: usize) {
     let (n, program) = (ranks.to_string(), Mpi::Ours.program("mpi/recovery.c"));

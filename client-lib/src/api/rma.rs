@@ -4,6 +4,8 @@
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 #![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
+mod quick;
+
 use std::ffi::{c_int, c_void};
 
 use super::args::{self, check_place, put as put_result};
@@ -11,13 +13,13 @@ use super::completion::add;
 use crate::abi::constants::{MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_NO_OP, MPI_PROC_NULL};
 use crate::abi::handle::Handle;
 use crate::abi::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
-use crate::datatype::{Datatype, Element};
+use crate::datatype::{Datatype, Element, basic_size};
 use crate::error::{MpiError, MpiResult};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, zeroed};
 use crate::object::requests::{Exchange, Half, Request};
-use crate::object::window::{Kind, Places, Remote};
-use crate::op::{Builtin, OpRef, Reduction};
-use crate::runtime::{Runtime, State};
+use crate::object::window::{Accumulate, Combination, Kind, Memory, Near, Place, Places, Remote, Window};
+use crate::op::{Builtin, OpRef};
+use crate::runtime::{Guard, Runtime, State};
 
 /// No combination, for operations that only move bytes.
 const NOTHING: (OpHandle, DatatypeHandle) = (OpHandle(0), DatatypeHandle(0));
@@ -214,14 +216,14 @@ pub unsafe fn compare_and_swap(
     if !matches!(element.class(), CInteger | FortranInteger | Logical | Byte | MultiLanguage) {
         return Err(MpiError::datatype(format!("MPI_Compare_and_swap is not defined for {}", element.name())));
     }
-    let mut state = rt.lock();
-    let Some(remote) = find(&mut state, win, (target_rank, target_disp, 1, datatype))? else { return Ok(()) };
+    let mut guard = rt.lock();
+    let found = find(&guard, win, (target_rank, target_disp, 1, datatype))?;
     // SAFETY: the caller's promise.
     let [expected, new, into] = unsafe {
         [
-            args::buffer(&state, compare_addr, 1, datatype)?,
-            args::buffer(&state, origin_addr, 1, datatype)?,
-            args::buffer(&state, result_addr.cast_const(), 1, datatype)?,
+            args::buffer(&guard, compare_addr, 1, datatype)?,
+            args::buffer(&guard, origin_addr, 1, datatype)?,
+            args::buffer(&guard, result_addr.cast_const(), 1, datatype)?,
         ]
     };
     let size = element.size();
@@ -231,11 +233,18 @@ pub unsafe fn compare_and_swap(
     new.read(0, &mut both[size..]);
     // SAFETY: so little data is copied into the call at once.
     let data = unsafe { Buffer::contiguous(both.as_mut_ptr(), both.len()) };
-    let State { windows, engine, .. } = &mut *state;
-    let window = windows.get_mut(win)?;
-    window.enter(engine, remote.target)?;
-    window.fetch(engine, Kind::Compare, NOTHING, remote, Some(&data), &into, false);
-    Ok(())
+    match found {
+        None => Ok(()),
+        Some(Found::Near(near)) => combine(&mut guard, win, &near, &Combination::compare(element), &data, Some(&into)),
+        Some(Found::Far(remote)) => {
+            let State { windows, engine, .. } = &mut *guard;
+            let window = windows.get_mut(win)?;
+            window.enter(engine, remote.target)?;
+            let with = (OpHandle(0), element.handle());
+            window.fetch(engine, Kind::Compare, with, remote, Some(&data), &into, false);
+            Ok(())
+        }
+    }
 }
 
 type Origin = (*const c_void, i64, DatatypeHandle);
@@ -250,23 +259,54 @@ unsafe fn store(
     win: WinHandle,
     asks: Asks,
 ) -> MpiResult {
+    if asks.is_none() {
+        let origin = (address, count, datatype);
+        // SAFETY: the caller's promise.
+        let done = unsafe {
+            match op {
+                None => quick::copy(rt, quick::Way::Put, origin, target, win),
+                Some(op) => quick::accumulate(rt, origin, None, target, op, win),
+            }
+        };
+        if done.is_some() {
+            return Ok(());
+        }
+    }
     asks.map_or(Ok(()), |place| check_place(place))?;
-    let mut state = rt.lock();
-    let found = find(&mut state, win, target)?;
+    let mut guard = rt.lock();
+    let found = find(&guard, win, target)?;
     // SAFETY: the caller's promise.
-    let buffer = unsafe { args::buffer(&state, address, count, datatype)? };
-    let with = op.map_or(Ok(NOTHING), |op| combination(&state, op, target.3, found.as_ref(), false))?;
-    let mut halves = (Half::Over(None), Half::Over(None));
-    if let Some(remote) = found {
-        same_length(buffer.len(), &remote)?;
-        let kind = if op.is_some() { Kind::Accumulate } else { Kind::Put };
-        let State { windows, engine, .. } = &mut *state;
-        let window = windows.get_mut(win)?;
-        window.enter(engine, remote.target)?;
-        halves = window.send_data(engine, kind, with, remote, &buffer, asks.is_some());
+    let buffer = unsafe { args::buffer(&guard, address, count, datatype)? };
+    let len = found.as_ref().map_or(0, Found::len);
+    let with = op.map_or(Ok(None), |op| combination(&guard, op, target.3, len, false))?;
+    let mut halves = OVER;
+    match found {
+        None => {}
+        Some(Found::Near(near)) => {
+            same_length(buffer.len(), len)?;
+            match (op, with) {
+                (None, _) => {
+                    guard.windows.get(win)?.must_permit(near.target)?;
+                    Near::put(near.memory, &buffer, &near.buffer)?;
+                }
+                (Some(op), Some(with)) => {
+                    combine(&mut guard, win, &near, &with, &buffer, None)?;
+                    guard.windows.get_mut(win)?.remember(op, target.3, with);
+                }
+                (Some(_), None) => guard.windows.get(win)?.must_permit(near.target)?,
+            }
+        }
+        Some(Found::Far(remote)) => {
+            same_length(buffer.len(), len)?;
+            let kind = if op.is_some() { Kind::Accumulate } else { Kind::Put };
+            let State { windows, engine, .. } = &mut *guard;
+            let window = windows.get_mut(win)?;
+            window.enter(engine, remote.target)?;
+            halves = window.send_data(engine, kind, handles(op, with.as_ref()), remote, &buffer, asks.is_some());
+        }
     }
     // SAFETY: the caller's promise.
-    unsafe { put_request(&mut state, win, halves, asks) }
+    unsafe { put_request(&mut guard, win, halves, asks) }
 }
 
 /// Reads the target's memory; with an operation and data, also combines it with these.
@@ -279,32 +319,125 @@ unsafe fn load(
     win: WinHandle,
     asks: Asks,
 ) -> MpiResult {
+    if asks.is_none() {
+        let result = (address, count, datatype);
+        // SAFETY: the caller's promise.
+        let done = unsafe {
+            match (op, origin) {
+                (Some(op), Some(origin)) => quick::accumulate(rt, origin, Some(result), target, op, win),
+                (Some(_), None) => None,
+                (None, _) => quick::copy(rt, quick::Way::Get, result, target, win),
+            }
+        };
+        if done.is_some() {
+            return Ok(());
+        }
+    }
     asks.map_or(Ok(()), |place| check_place(place))?;
-    let mut state = rt.lock();
-    let found = find(&mut state, win, target)?;
+    let mut guard = rt.lock();
+    let found = find(&guard, win, target)?;
     // SAFETY: the caller's promise.
-    let into = unsafe { args::buffer(&state, address, count, datatype)? };
-    let with = op.map_or(Ok(NOTHING), |op| combination(&state, op, target.3, found.as_ref(), true))?;
+    let into = unsafe { args::buffer(&guard, address, count, datatype)? };
+    let len = found.as_ref().map_or(0, Found::len);
+    let with = op.map_or(Ok(None), |op| combination(&guard, op, target.3, len, true))?;
     let data = match origin {
         // The origin's arguments are ignored then (MPI 5.0 §12.3.4).
         Some((address, count, datatype)) if op != Some(OpHandle(MPI_NO_OP)) => {
             // SAFETY: the caller's promise.
-            Some(unsafe { args::buffer(&state, address, count, datatype)? })
+            Some(unsafe { args::buffer(&guard, address, count, datatype)? })
         }
         Some(_) | None => None,
     };
-    let mut halves = (Half::Over(None), Half::Over(None));
-    if let Some(remote) = found {
-        same_length(into.len(), &remote)?;
-        data.as_ref().map_or(Ok(()), |data| same_length(data.len(), &remote))?;
-        let kind = if op.is_some() { Kind::Fetch } else { Kind::Get };
-        let State { windows, engine, .. } = &mut *state;
-        let window = windows.get_mut(win)?;
-        window.enter(engine, remote.target)?;
-        halves = window.fetch(engine, kind, with, remote, data.as_ref(), &into, asks.is_some());
+    let mut halves = OVER;
+    if found.is_some() {
+        same_length(into.len(), len)?;
+        data.as_ref().map_or(Ok(()), |data| same_length(data.len(), len))?;
+    }
+    match found {
+        None => {}
+        Some(Found::Near(near)) => match (op, with) {
+            (None, _) => {
+                guard.windows.get(win)?.must_permit(near.target)?;
+                Near::get(near.memory, &into, &near.buffer)?;
+            }
+            (Some(op), Some(with)) => {
+                combine(&mut guard, win, &near, &with, &data.unwrap_or(Buffer::EMPTY), Some(&into))?;
+                guard.windows.get_mut(win)?.remember(op, target.3, with);
+            }
+            (Some(_), None) => guard.windows.get(win)?.must_permit(near.target)?,
+        },
+        Some(Found::Far(remote)) => {
+            let kind = if op.is_some() { Kind::Fetch } else { Kind::Get };
+            let State { windows, engine, .. } = &mut *guard;
+            let window = windows.get_mut(win)?;
+            window.enter(engine, remote.target)?;
+            halves =
+                window.fetch(engine, kind, handles(op, with.as_ref()), remote, data.as_ref(), &into, asks.is_some());
+        }
     }
     // SAFETY: the caller's promise.
-    unsafe { put_request(&mut state, win, halves, asks) }
+    unsafe { put_request(&mut guard, win, halves, asks) }
+}
+
+/// Combines data with memory on this node. If another process is in the way, it has only a little left to do.
+fn combine(
+    guard: &mut Guard<'_>,
+    win: WinHandle,
+    near: &Spot,
+    combination: &Combination,
+    data: &Buffer,
+    into: Option<&Buffer>,
+) -> MpiResult {
+    let window = guard.windows.get(win)?;
+    window.must_permit(near.target)?;
+    let len = near.buffer.len();
+    if let (Some(at), Some(data), Some(into)) = (
+        near.buffer.as_contiguous().filter(|_| near.memory.place == Place::Here),
+        data.as_contiguous(),
+        into.map_or(Some(std::ptr::null_mut()), Buffer::as_contiguous),
+    ) && combination.is_dense()
+        // SAFETY: the caller has compared the lengths.
+        && unsafe { window.near.accumulate_at_once(near.target, combination, data, into, at, len) }.is_some()
+    {
+        return Ok(());
+    }
+    let (packed_data, mut packed_into);
+    let data = match data.as_contiguous() {
+        Some(data) => data.cast_const(),
+        None => {
+            let mut packed = zeroed(data.len())?;
+            data.read(0, &mut packed);
+            packed_data = packed;
+            packed_data.as_ptr()
+        }
+    };
+    let mut before = std::ptr::null_mut();
+    packed_into = Box::default();
+    if let Some(into) = into {
+        before = match into.as_contiguous() {
+            Some(into) => into,
+            None => {
+                packed_into = zeroed(len)?;
+                packed_into.as_mut_ptr()
+            }
+        };
+    }
+    let mut work = Accumulate { combination, data, before, elements: &near.buffer, done: 0 };
+    loop {
+        let window = guard.windows.get(win)?;
+        // SAFETY: the caller has compared the lengths of data and result with that of the elements, which are in the window.
+        if let Some(result) = unsafe { window.near.accumulate(near.target, near.memory, &mut work) } {
+            result?;
+            break;
+        }
+        guard.step();
+        guard.unlocked(std::thread::yield_now);
+        guard.windows.get(win)?.loss()?;
+    }
+    if let Some(into) = into.filter(|_| !packed_into.is_empty()) {
+        into.write(0, &packed_into);
+    }
+    Ok(())
 }
 
 unsafe fn put_request(state: &mut State, win: WinHandle, halves: (Half, Half), asks: Asks) -> MpiResult {
@@ -317,16 +450,66 @@ unsafe fn put_request(state: &mut State, win: WinHandle, halves: (Half, Half), a
     unsafe { put_result(place, handle) }
 }
 
+/// Nothing to wait for.
+const OVER: (Half, Half) = (Half::Over(None), Half::Over(None));
+
+/// The memory that an operation is about.
+enum Found {
+    /// This process uses it by itself.
+    Near(Spot),
+    /// Its owner uses it.
+    Far(Remote),
+}
+
+/// Memory of a member on this node.
+struct Spot {
+    target: u32,
+    memory: Memory,
+    /// With addresses of the process that owns it.
+    buffer: Buffer,
+}
+
+impl Found {
+    fn len(&self) -> usize {
+        match self {
+            Self::Near(spot) => spot.buffer.len(),
+            Self::Far(remote) => remote.places.len,
+        }
+    }
+}
+
 /// The target's memory; `None` for `MPI_PROC_NULL`.
-fn find(state: &mut State, win: WinHandle, (rank, disp, count, datatype): Target) -> MpiResult<Option<Remote>> {
+#[inline]
+fn find(state: &State, win: WinHandle, (rank, disp, count, datatype): Target) -> MpiResult<Option<Found>> {
     let window = state.windows.get(win)?;
+    if let (Some(target), Ok(count), Some(size)) = (member(window, rank), u32::try_from(count), basic_size(datatype))
+        && let Some(memory) = window.near.memory(target)
+    {
+        let (part, len) = (&window.parts[target as usize], count as usize * size);
+        let at = (disp >= 0).then(|| disp.checked_mul(part.disp_unit)).flatten().map(|at| at as usize);
+        let at = at.filter(|at| at.checked_add(len).is_some_and(|end| end <= part.size));
+        if let Some(at) = at {
+            let start = std::ptr::with_exposed_provenance_mut(memory.address + at);
+            // SAFETY: within the member's memory, which it lends until `MPI_Win_free`.
+            let buffer = unsafe { Buffer::contiguous(start, len) };
+            return Ok(Some(Found::Near(Spot { target, memory, buffer })));
+        }
+    }
+    find_any(state, window, (rank, disp, count, datatype))
+}
+
+fn member(window: &Window, rank: c_int) -> Option<u32> {
+    u32::try_from(rank).ok().filter(|rank| *rank < window.size())
+}
+
+#[inline(never)]
+fn find_any(state: &State, window: &Window, (rank, disp, count, datatype): Target) -> MpiResult<Option<Found>> {
     let datatype = state.types.resolve_committed(datatype)?;
     let count = usize::try_from(count).map_err(|_| MpiError::count(format!("invalid count {count}")))?;
     if rank == MPI_PROC_NULL {
         return Ok(None);
     }
-    let target = u32::try_from(rank).ok().filter(|rank| *rank < window.size());
-    let Some(target) = target else {
+    let Some(target) = member(window, rank) else {
         return Err(MpiError::rank(format!("rank {rank} is not in the window (0 to {})", window.size() - 1)));
     };
     let part = window.parts[target as usize];
@@ -337,6 +520,12 @@ fn find(state: &mut State, win: WinHandle, (rank, disp, count, datatype): Target
     };
     let start = start.ok_or_else(|| out_of_range(disp, target))?;
     let len = datatype.packed_len(count)?;
+    if let Some(memory) = window.near.memory(target) {
+        let buffer =
+            if len == 0 { Some(Buffer::EMPTY) } else { near_buffer(datatype, count, start, part.size, memory) };
+        let buffer = buffer.ok_or_else(|| out_of_range(disp, target))?;
+        return Ok(Some(Found::Near(Spot { target, memory, buffer })));
+    }
     let mut pieces = Vec::new();
     if len > 0 {
         // SAFETY: the memory at these places is only listed.
@@ -358,7 +547,19 @@ fn find(state: &mut State, win: WinHandle, (rank, disp, count, datatype): Target
     if !window.is_dynamic() && !places.absolute().all(is_within) {
         return Err(out_of_range(disp, target));
     }
-    Ok(Some(Remote { target, places }))
+    Ok(Some(Found::Far(Remote { target, places })))
+}
+
+/// The elements that start `start` bytes after the begin of a member's memory of `size` bytes; `None` if they are not all in it.
+fn near_buffer(datatype: &Datatype, count: usize, start: i64, size: usize, memory: Memory) -> Option<Buffer> {
+    let (first, span) = datatype.span(count).ok()?;
+    let at = usize::try_from(start.checked_add(first as i64)?).ok()?;
+    if at.checked_add(span)? > size {
+        return None;
+    }
+    let base = std::ptr::with_exposed_provenance_mut(memory.address.wrapping_add(start as usize));
+    // SAFETY: within the member's memory, which it lends until `MPI_Win_free`.
+    Some(unsafe { Buffer::new(base, count, datatype.layout()) })
 }
 
 #[cold]
@@ -369,39 +570,45 @@ fn out_of_range(disp: i64, target: u32) -> MpiError {
     )
 }
 
-fn same_length(origin: usize, remote: &Remote) -> MpiResult {
-    if origin == remote.places.len {
+fn same_length(origin: usize, target: usize) -> MpiResult {
+    if origin == target {
         return Ok(());
     }
-    Err(MpiError::count(format!("{origin} bytes at the origin, {} at the target", remote.places.len)))
+    Err(MpiError::count(format!("{origin} bytes at the origin, {target} at the target")))
 }
 
-/// The operation and the type of the elements that it combines: a predefined one, of which the target's type consists (MPI 5.0 §12.3.3).
+/// The operation on the elements of the target's type: a predefined one, of which the target's type consists (MPI 5.0 §12.3.3).
+/// `None` if there are no elements.
 fn combination(
     state: &State,
     op: OpHandle,
     datatype: DatatypeHandle,
-    remote: Option<&Remote>,
+    len: usize,
     fetches: bool,
-) -> MpiResult<(OpHandle, DatatypeHandle)> {
+) -> MpiResult<Option<Combination>> {
     let OpRef::Builtin(builtin) = state.ops.resolve(op)? else {
         return Err(MpiError::op("only predefined operations can be used for accumulates"));
     };
-    let element = basic(state.types.resolve_committed(datatype)?);
-    let Some(element) = element else {
-        if remote.is_none_or(|remote| remote.places.len == 0) {
-            return Ok(NOTHING);
-        }
-        return Err(MpiError::datatype("accumulates need a datatype that consists of one predefined datatype"));
+    let element = match Element::of(datatype) {
+        Some(element) => Some(element),
+        None => basic(state.types.resolve_committed(datatype)?),
     };
-    match builtin {
-        Builtin::NoOp if !fetches => return Err(MpiError::op("MPI_NO_OP is for operations that return something")),
-        Builtin::NoOp | Builtin::Replace => {}
-        // Nothing is combined.
-        _ if remote.is_none_or(|remote| remote.places.len == 0) => {}
-        _ => drop(Reduction::new(&OpRef::Builtin(builtin), Datatype::predefined(element), element.handle())?),
+    if builtin == Builtin::NoOp && !fetches {
+        return Err(MpiError::op("MPI_NO_OP is for operations that return something"));
     }
-    Ok((op, element.handle()))
+    match element {
+        _ if len == 0 => Ok(None),
+        Some(element) => Combination::new(builtin, element).map(Some),
+        None => Err(MpiError::datatype("accumulates need a datatype that consists of one predefined datatype")),
+    }
+}
+
+/// As the messages name them.
+fn handles(op: Option<OpHandle>, with: Option<&Combination>) -> (OpHandle, DatatypeHandle) {
+    match (op, with) {
+        (Some(op), Some(with)) => (op, with.element().handle()),
+        _ => NOTHING,
+    }
 }
 
 /// The predefined datatype that a datatype consists of, if it is one, or a pair.

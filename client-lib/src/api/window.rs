@@ -3,9 +3,8 @@
 #![expect(unsafe_code, reason = "the C boundary")]
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
-mod shared;
+mod set_up;
 
-use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -20,8 +19,9 @@ use crate::object::agree::{Exchange, Exchanged};
 use crate::object::creation::Creation;
 use crate::object::errhandler::Errhandler;
 use crate::object::info::Info;
-use crate::object::window::{Access, Exposure, Kept, Kind, Made, Part, Window};
-use crate::runtime::{Guard, Runtime, State};
+use crate::object::window::{Access, Exposure, Kind, Locked, Made, Part, Place, Window};
+use crate::runtime::{Guard, Moment, Runtime, State};
+use set_up::Room;
 
 // --- creation ---
 
@@ -141,12 +141,7 @@ fn create(
         if let Some(given) = state.infos.hints(info)? {
             take_hints(&mut hints, given);
         }
-        let (base, kept) = match memory {
-            Memory::Given(base) => (base, Kept::None),
-            Memory::Allocated => Kept::heap(bytes).map(|(kept, base)| (base, kept))?,
-            Memory::Shared | Memory::Dynamic => (0, Kept::None),
-        };
-        Ok((memory, bytes, base, kept, hints))
+        Ok((memory, bytes, hints))
     });
     // The window's errors are its own: nothing is reported on the communicator.
     let creation = Creation::of_all(circle, parties, &mut state.comms.contexts, false);
@@ -158,7 +153,10 @@ fn create(
     result
 }
 
-type Mine = (Memory, usize, usize, Kept, Info);
+type Mine = (Memory, usize, Info);
+
+/// The largest granularity of accumulates, in bytes, that single elements are.
+const ELEMENT_MAX: u64 = 8;
 
 fn fill_in(
     guard: &mut Guard<'_>,
@@ -168,33 +166,38 @@ fn fill_in(
     (group, rank): (Arc<crate::object::group::Group>, u32),
 ) -> MpiResult<WinHandle> {
     let block = match &mine {
-        Ok((_, size, ..)) => [1, *size as u64, disp_unit as u64],
-        Err(_) => [0; 3],
+        Ok((_, size, hints)) => [1, *size as u64, disp_unit as u64, granularity(hints)],
+        Err(_) => [0; 4],
     };
-    let parts = share_blocks(guard, comm, &block)?;
-    let (memory, _, mut base, mut kept, hints) = mine?;
-    if parts.iter().any(|part| part[0] == 0) {
+    let blocks = share_blocks(guard, comm, &block)?;
+    let (memory, _, hints) = mine?;
+    if blocks.iter().any(|block| block[0] == 0) {
         return Err(MpiError::other("the arguments of another member are invalid").secondhand());
     }
+    let by_elements = blocks.iter().all(|block| (1..=ELEMENT_MAX).contains(&block[3]));
     let mut parts: Box<[Part]> =
-        parts.iter().map(|part| Part { size: part[1] as usize, disp_unit: part[2] as i64, address: 0 }).collect();
-    let flavor = match memory {
-        Memory::Given(_) => c::MPI_WIN_FLAVOR_CREATE,
-        Memory::Allocated => c::MPI_WIN_FLAVOR_ALLOCATE,
-        Memory::Dynamic => c::MPI_WIN_FLAVOR_DYNAMIC,
-        Memory::Shared => {
-            let apart = hints.get(b"alloc_shared_noncontig") == Some(b"true");
-            kept = shared::allocate(guard, comm, &group, &mut parts, apart)?;
-            base = parts[rank as usize].address;
-            c::MPI_WIN_FLAVOR_SHARED
-        }
+        blocks.iter().map(|block| Part { size: block[1] as usize, disp_unit: block[2] as i64, address: 0 }).collect();
+    let apart = hints.get(b"alloc_shared_noncontig") == Some(b"true");
+    let (flavor, room) = match memory {
+        Memory::Given(base) => (c::MPI_WIN_FLAVOR_CREATE, Room::Given(base)),
+        Memory::Allocated => (c::MPI_WIN_FLAVOR_ALLOCATE, Room::Apart),
+        Memory::Dynamic => (c::MPI_WIN_FLAVOR_DYNAMIC, Room::None),
+        Memory::Shared => (c::MPI_WIN_FLAVOR_SHARED, if apart { Room::SharedApart } else { Room::Shared }),
     };
+    let near = set_up::near(guard, comm, (&group, rank), &mut parts, room, by_elements)?;
+    let base = parts[rank as usize].address;
     let context = guard.comms.get(comm)?.context;
-    let made = Made { comm, context, group, rank, flavor, parts, base, kept, hints };
+    let made = Made { comm, context, group, rank, flavor, parts, base, near, hints };
     let handle = guard.windows.add(Window::new(made))?;
     // Nobody calls before all have their window.
     barrier(guard, comm)?;
     Ok(handle)
+}
+
+/// The granularity of accumulates that the user asks for, in bytes; 0 if none.
+fn granularity(hints: &Info) -> u64 {
+    let value = hints.get(b"mpi_accumulate_granularity").and_then(|value| std::str::from_utf8(value).ok());
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 /// All members' words.
@@ -244,10 +247,9 @@ pub unsafe fn win_free(rt: &Runtime, win: *mut WinHandle) -> MpiResult {
     let met = barrier(&mut guard, comm);
     guard.wait(|state| state.windows.get(handle).is_ok_and(Window::has_answered).then_some(()));
     let State { windows, engine, errhandlers, .. } = &mut *guard;
-    let mut window = windows.take(handle)?;
+    let window = windows.take(handle)?;
     errhandlers.unused(window.errhandler);
     window.abandon(engine);
-    drop(window);
     free_comm(&mut guard, comm);
     // SAFETY: the caller's promise.
     unsafe { put(win, WinHandle::NULL)? };
@@ -287,8 +289,7 @@ fn dynamic(state: &mut State, win: WinHandle) -> MpiResult<&mut Window> {
 
 // --- information ---
 
-/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory that this process can use. Without
-/// `MPI_Win_allocate_shared`, that is only its own.
+/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory that this process can use.
 pub unsafe fn win_shared_query(
     rt: &Runtime,
     win: WinHandle,
@@ -301,16 +302,15 @@ pub unsafe fn win_shared_query(
     let part = {
         let state = rt.lock();
         let window = state.windows.get(win)?;
-        let own = Part { address: window.base(), ..window.parts[window.rank as usize] };
-        match (window.values.flavor, rank) {
-            (c::MPI_WIN_FLAVOR_DYNAMIC, _) => {
-                return Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "a dynamic window has no memory of its own"));
-            }
-            (c::MPI_WIN_FLAVOR_SHARED, c::MPI_PROC_NULL) => window.parts.iter().find(|part| part.size > 0).copied(),
-            (c::MPI_WIN_FLAVOR_SHARED, _) => Some(window.parts[member(window, rank)? as usize]),
-            (_, c::MPI_PROC_NULL) => (window.rank == 0).then_some(own),
-            (_, _) => (member(window, rank)? == window.rank).then_some(own),
+        if window.is_dynamic() {
+            return Err(MpiError::new(c::MPI_ERR_RMA_FLAVOR, "a dynamic window has no memory of its own"));
         }
+        let is_here = |target: u32| window.near.memory(target).is_some_and(|memory| memory.place == Place::Here);
+        let target = match rank {
+            c::MPI_PROC_NULL => (0..window.size()).find(|it| window.parts[*it as usize].size > 0 && is_here(*it)),
+            _ => Some(member(window, rank)?).filter(|target| is_here(*target)),
+        };
+        target.map(|target| window.parts[target as usize])
     };
     let part = part.unwrap_or(Part { size: 0, disp_unit: 0, address: 0 });
     // SAFETY: the caller's promise.
@@ -403,10 +403,51 @@ pub unsafe fn win_fence(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiResul
     window.ask_touched(engine);
     let comm = window.comm;
     let complete = settle(&mut guard, win, None);
-    let met = barrier(&mut guard, comm);
+    let met = meet(&mut guard, win, comm);
     guard.windows.get_mut(win)?.access = if assert & c::MPI_MODE_NOSUCCEED != 0 { Access::None } else { Access::Fence };
     complete.and(met)
 }
+
+/// Waits until all members are here.
+fn meet(guard: &mut Guard<'_>, win: WinHandle, comm: CommHandle) -> MpiResult {
+    let near = &mut guard.windows.get_mut(win)?.near;
+    if !near.meets() {
+        return barrier(guard, comm);
+    }
+    let number = near.arrive();
+    await_near(guard, win, |window| window.near.has_met(number))
+}
+
+/// Waits for something that other members of the node do to the window's shared memory.
+fn await_near(guard: &mut Guard<'_>, win: WinHandle, mut done: impl FnMut(&mut Window) -> bool) -> MpiResult {
+    for _ in 0..if guard.spins() { POLLS } else { 1 } {
+        if done(guard.windows.get_mut(win)?) {
+            return Ok(());
+        }
+        std::hint::spin_loop();
+    }
+    guard.wait_as(|state, moment| {
+        let window = match state.windows.get_mut(win) {
+            Ok(window) => window,
+            Err(error) => return Some(Err(error)),
+        };
+        match moment {
+            Moment::Awake => {
+                window.near.announce_sleep(false);
+                return None;
+            }
+            Moment::Sleep => window.near.announce_sleep(true),
+            Moment::Look => {}
+        }
+        match done(window) {
+            true => Some(Ok(())),
+            false => window.loss().err().map(Err),
+        }
+    })
+}
+
+/// How often a process with a core of its own looks whether the others have done something before it checks anything else.
+const POLLS: usize = 200;
 
 // --- post, start, complete, wait ---
 
@@ -440,8 +481,12 @@ pub unsafe fn win_start(rt: &Runtime, group: GroupHandle, assert: c_int, win: Wi
     if assert & c::MPI_MODE_NOCHECK == 0 {
         targets.iter().for_each(|target| window.await_post(engine, *target));
     }
-    window.access = Access::Started(targets);
-    settle(&mut guard, win, None)
+    window.access = Access::Started(targets.clone());
+    settle(&mut guard, win, None)?;
+    if assert & c::MPI_MODE_NOCHECK != 0 || !guard.windows.get(win)?.near.waits() {
+        return Ok(());
+    }
+    await_near(&mut guard, win, |window| window.near.take_posts(&targets))
 }
 
 /// `MPI_Win_complete`.
@@ -456,7 +501,7 @@ pub unsafe fn win_complete(rt: &Runtime, win: WinHandle) -> MpiResult {
             return Err(sync("MPI_Win_start was not called"));
         }
     };
-    targets.iter().for_each(|target| window.tell(engine, *target, Kind::Complete));
+    targets.iter().for_each(|target| window.complete(engine, *target));
     window.forget_touched();
     settle(&mut guard, win, None)
 }
@@ -465,7 +510,7 @@ pub unsafe fn win_complete(rt: &Runtime, win: WinHandle) -> MpiResult {
 pub unsafe fn win_wait(rt: &Runtime, win: WinHandle) -> MpiResult {
     let mut guard = rt.lock();
     exposed(&guard, win)?;
-    guard.wait(|state| is_completed(state, win).then_some(()));
+    await_near(&mut guard, win, is_completed)?;
     guard.windows.get_mut(win)?.take_error(None)
 }
 
@@ -474,10 +519,10 @@ pub unsafe fn win_test(rt: &Runtime, win: WinHandle, flag: *mut c_int) -> MpiRes
     check_place(flag)?;
     let mut guard = rt.lock();
     exposed(&guard, win)?;
-    let mut over = is_completed(&mut guard, win);
+    let mut over = is_completed(guard.windows.get_mut(win)?);
     if !over {
         guard.step();
-        over = is_completed(&mut guard, win);
+        over = is_completed(guard.windows.get_mut(win)?);
     }
     // SAFETY: the caller's promise.
     unsafe { put(flag, c_int::from(over)) }
@@ -491,8 +536,7 @@ fn exposed(state: &State, win: WinHandle) -> MpiResult {
 }
 
 /// Whether all origins have called `MPI_Win_complete`; then the exposure is over.
-fn is_completed(state: &mut State, win: WinHandle) -> bool {
-    let Ok(window) = state.windows.get_mut(win) else { return true };
+fn is_completed(window: &mut Window) -> bool {
     let Some(exposure) = window.exposure.take() else { return true };
     let over = window.take_completed(&exposure.origins);
     if !over {
@@ -516,14 +560,14 @@ pub unsafe fn win_lock(rt: &Runtime, lock_type: c_int, rank: c_int, assert: c_in
     check_assert(assert, c::MPI_MODE_NOCHECK)?;
     let Some(target) = target(window, rank)? else { return Ok(()) };
     let mut locked = match std::mem::replace(&mut window.access, Access::None) {
-        Access::None | Access::Fence => BTreeMap::new(),
+        Access::None | Access::Fence => Locked::default(),
         Access::Locked(locked) => locked,
         other => {
             window.access = other;
             return Err(sync("the access epoch before is not over"));
         }
     };
-    let is_new = !locked.contains_key(&target);
+    let is_new = !locked.contains(target);
     let checks = assert & c::MPI_MODE_NOCHECK == 0;
     if is_new {
         locked.insert(target, checks);
@@ -532,16 +576,49 @@ pub unsafe fn win_lock(rt: &Runtime, lock_type: c_int, rank: c_int, assert: c_in
     if !is_new {
         return Err(sync(format!("rank {target} is locked already")));
     }
-    if checks {
-        window.tell(engine, target, kind);
+    if !checks {
+        return Ok(());
     }
-    // Memory that this process uses without operations must be its own from now on. Otherwise the target holds back the operations.
-    let is_direct = window.values.flavor == c::MPI_WIN_FLAVOR_SHARED || target == window.rank;
-    if checks && is_direct {
+    if let Some(place) = window.near.lock_of(target) {
+        let taken = take_lock(&mut guard, win, place, kind == Kind::LockExclusive);
+        if taken.is_err() {
+            forget_lock(guard.windows.get_mut(win)?, target);
+        }
+        return taken;
+    }
+    window.tell(engine, target, kind);
+    // Memory that this process uses by itself must be its own from now on. Otherwise the target holds back the operations.
+    if window.near.memory(target).is_some() || target == window.rank {
         window.ask(engine, target, Kind::Flush);
         return settle(&mut guard, win, Some(target));
     }
     Ok(())
+}
+
+/// Waits for a lock on the board.
+fn take_lock(guard: &mut Guard<'_>, win: WinHandle, place: u32, alone: bool) -> MpiResult {
+    let near = &guard.windows.get(win)?.near;
+    if near.try_lock(place, alone) {
+        return Ok(());
+    }
+    if alone {
+        near.want(place, true);
+    }
+    let taken = await_near(guard, win, |window| window.near.try_lock(place, alone));
+    if alone {
+        guard.windows.get(win)?.near.want(place, false);
+    }
+    taken
+}
+
+/// Removes a lock from the epoch; returns whether it was really taken, or `None` if there is none.
+fn forget_lock(window: &mut Window, target: u32) -> Option<bool> {
+    let Access::Locked(locked) = &mut window.access else { return None };
+    let taken = locked.remove(target)?;
+    if locked.is_empty() {
+        window.access = Access::None;
+    }
+    Some(taken)
 }
 
 /// `MPI_Win_unlock`.
@@ -550,30 +627,47 @@ pub unsafe fn win_unlock(rt: &Runtime, rank: c_int, win: WinHandle) -> MpiResult
     let State { windows, engine, .. } = &mut *guard;
     let window = windows.get_mut(win)?;
     let Some(target) = target(window, rank)? else { return Ok(()) };
-    let Access::Locked(locked) = &mut window.access else { return Err(sync(format!("rank {target} is not locked"))) };
-    let Some(taken) = locked.remove(&target) else { return Err(sync(format!("rank {target} is not locked"))) };
-    if locked.is_empty() {
-        window.access = Access::None;
+    let Some(taken) = forget_lock(window, target) else {
+        return Err(sync(format!("rank {target} is not locked")));
+    };
+    match window.near.lock_of(target) {
+        None => {
+            window.ask(engine, target, if taken { Kind::Unlock } else { Kind::Flush });
+            settle(&mut guard, win, Some(target))
+        }
+        Some(place) => {
+            window.ask_if_touched(engine, target);
+            let complete = settle(&mut guard, win, Some(target));
+            if taken {
+                guard.windows.get(win)?.near.unlock(place);
+            }
+            complete
+        }
     }
-    window.ask(engine, target, if taken { Kind::Unlock } else { Kind::Flush });
-    settle(&mut guard, win, Some(target))
 }
 
-/// `MPI_Win_lock_all`. The other members' locks are taken with the first operation on each.
+/// `MPI_Win_lock_all`. Locks by message are taken with the first operation on each member.
 pub unsafe fn win_lock_all(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiResult {
     check_assert(assert, c::MPI_MODE_NOCHECK)?;
     let mut guard = rt.lock();
-    let State { windows, engine, .. } = &mut *guard;
-    let window = windows.get_mut(win)?;
+    let window = guard.windows.get_mut(win)?;
     if !window.access.is_over() {
         return Err(sync("the access epoch before is not over"));
     }
     let checks = assert & c::MPI_MODE_NOCHECK == 0;
-    window.access = Access::LockedAll { taken: vec![false; window.size() as usize], checks };
-    if checks {
-        let is_direct = window.values.flavor == c::MPI_WIN_FLAVOR_SHARED;
-        let now = if is_direct { 0..window.size() } else { window.rank..window.rank + 1 };
-        for target in now {
+    if !checks {
+        window.access = Access::LockedAll { taken: vec![false; window.size() as usize], checks };
+        return Ok(());
+    }
+    take_all(&mut guard, win)?;
+    let State { windows, engine, .. } = &mut *guard;
+    let window = windows.get_mut(win)?;
+    let taken = (0..window.size()).map(|target| window.near.lock_of(target).is_some()).collect();
+    window.access = Access::LockedAll { taken, checks };
+    for target in 0..window.size() {
+        let near = &window.near;
+        let is_used_here = near.memory(target).is_some() || target == window.rank;
+        if is_used_here && near.lock_of(target).is_none() {
             window.enter(engine, target)?;
             window.ask(engine, target, Kind::Flush);
         }
@@ -581,23 +675,45 @@ pub unsafe fn win_lock_all(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiRe
     settle(&mut guard, win, None)
 }
 
+/// Takes the locks on the board of all members. A process that has to wait for one has no other meanwhile, so it stops nobody.
+fn take_all(guard: &mut Guard<'_>, win: WinHandle) -> MpiResult {
+    let window = guard.windows.get(win)?;
+    let places: Vec<u32> = (0..window.size()).filter_map(|target| window.near.lock_of(target)).collect();
+    let mut held = None;
+    loop {
+        let near = &guard.windows.get(win)?.near;
+        let missing = places.iter().position(|place| held != Some(*place) && !near.try_lock(*place, false));
+        let Some(missing) = missing else { return Ok(()) };
+        let taken = places[..missing].iter().filter(|place| held != Some(**place));
+        taken.chain(held.as_ref()).for_each(|place| near.unlock(*place));
+        take_lock(guard, win, places[missing], false)?;
+        held = Some(places[missing]);
+    }
+}
+
 /// `MPI_Win_unlock_all`.
 pub unsafe fn win_unlock_all(rt: &Runtime, win: WinHandle) -> MpiResult {
     let mut guard = rt.lock();
     let State { windows, engine, .. } = &mut *guard;
     let window = windows.get_mut(win)?;
-    match std::mem::replace(&mut window.access, Access::None) {
-        Access::LockedAll { taken, .. } => {
-            let taken = taken.iter().enumerate().filter(|(_, taken)| **taken);
-            taken.for_each(|(target, _)| window.ask(engine, target as u32, Kind::Unlock));
-        }
+    let taken = match std::mem::replace(&mut window.access, Access::None) {
+        Access::LockedAll { taken, .. } => taken,
         other => {
             window.access = other;
             return Err(sync("MPI_Win_lock_all was not called"));
         }
+    };
+    for target in (0..window.size()).filter(|target| taken[*target as usize]) {
+        if window.near.lock_of(target).is_none() {
+            window.ask(engine, target, Kind::Unlock);
+        }
     }
     window.ask_touched(engine);
-    settle(&mut guard, win, None)
+    let complete = settle(&mut guard, win, None);
+    let near = &guard.windows.get(win)?.near;
+    let places = (0..).zip(&taken).filter(|(_, taken)| **taken).filter_map(|(target, _)| near.lock_of(target));
+    places.for_each(|place| near.unlock(place));
+    complete
 }
 
 // --- flushes ---
@@ -626,6 +742,15 @@ fn flush(rt: &Runtime, rank: Option<c_int>, win: WinHandle, remotely: bool) -> M
     let mut guard = rt.lock();
     let State { windows, engine, .. } = &mut *guard;
     let window = windows.get_mut(win)?;
+    // The common case: all is done, and only has to be visible to all others.
+    if rank.is_none_or(|rank| window.spot(rank as u32).is_some() && window.access.permits(rank as u32))
+        && matches!(window.access, Access::Locked(_) | Access::LockedAll { .. })
+        && window.is_idle()
+        && (!remotely || window.has_sent_nothing())
+        && !window.is_turn_of_others()
+    {
+        return Ok(());
+    }
     let wanted = match rank {
         None => None,
         Some(rank) => match target(window, rank)? {
@@ -636,14 +761,14 @@ fn flush(rt: &Runtime, rank: Option<c_int>, win: WinHandle, remotely: bool) -> M
     let is_locked = match &window.access {
         Access::None | Access::Fence | Access::Started(_) => false,
         Access::LockedAll { .. } => true,
-        Access::Locked(locked) => wanted.is_none_or(|target| locked.contains_key(&target)),
+        Access::Locked(locked) => wanted.is_none_or(|target| locked.contains(target)),
     };
     if !is_locked {
         return Err(sync("not in an epoch of MPI_Win_lock or MPI_Win_lock_all"));
     }
     match wanted {
         _ if !remotely => {}
-        Some(target) => window.ask(engine, target, Kind::Flush),
+        Some(target) => window.ask_if_touched(engine, target),
         None => window.ask_touched(engine),
     }
     settle(&mut guard, win, wanted)
@@ -659,8 +784,14 @@ pub unsafe fn win_sync(rt: &Runtime, win: WinHandle) -> MpiResult {
     Ok(())
 }
 
-/// Waits until everything with a member, or with all, is complete; returns the first error.
+/// Waits until everything with a member, or with all, is complete; returns the first error. A program that calls nothing else makes
+/// progress.
 fn settle(guard: &mut Guard<'_>, win: WinHandle, target: Option<u32>) -> MpiResult {
+    let window = guard.windows.get_mut(win)?;
+    if window.is_idle() && !window.is_turn_of_others() {
+        return Ok(());
+    }
+    guard.step();
     guard.wait(|State { windows, engine, .. }| match windows.get_mut(win) {
         Ok(window) => window.is_settled(engine, target).then_some(()),
         Err(_) => Some(()),

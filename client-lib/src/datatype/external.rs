@@ -28,7 +28,7 @@ impl Datatype {
         self.visit_chunks(count, &mut |element, at, len| {
             let (mut native, external) = ([0; CHUNK], element.external_size());
             // SAFETY: the caller's promise; the bytes are those of the elements.
-            unsafe { self.layout().pack(base.cast_mut(), at, &mut native[..len]) };
+            unsafe { self.layout().pack(base.cast_mut(), at, native.as_mut_ptr(), len) };
             let (now, later) = std::mem::take(&mut left).split_at_mut(len / element.size() * external);
             left = later;
             for (from, to) in native[..len].chunks_exact(element.size()).zip(now.chunks_exact_mut(external)) {
@@ -52,7 +52,7 @@ impl Datatype {
                 from_external(element, from, to);
             }
             // SAFETY: the caller's promise; the bytes are those of the elements.
-            unsafe { self.layout().unpack(base, at, &native[..len]) };
+            unsafe { self.layout().unpack(base, at, native.as_ptr(), len) };
         });
     }
 

@@ -49,24 +49,24 @@ impl Layout {
     ///
     /// # Safety
     ///
-    /// The memory of the elements that hold them must be readable.
+    /// The memory of the elements that hold them must be readable, and `len` bytes at `into` writable.
     #[expect(unsafe_code, reason = "copies from memory that the user has lent")]
-    pub unsafe fn pack(&self, base: *mut u8, at: usize, into: &mut [u8]) {
+    pub unsafe fn pack(&self, base: *mut u8, at: usize, into: *mut u8, len: usize) {
         // SAFETY: the caller's promise; `into` has a byte for each visited byte.
-        let mut pack = unsafe { Pack::new(into.as_mut_ptr()) };
-        self.visit(base, at, into.len(), &mut pack);
+        let mut pack = unsafe { Pack::new(into) };
+        self.visit(base, at, len, &mut pack);
     }
 
     /// Overwrites the packed bytes from `at` on, of any number of elements.
     ///
     /// # Safety
     ///
-    /// The memory of the elements that hold them must be writable.
+    /// The memory of the elements that hold them must be writable, and `len` bytes at `from` readable.
     #[expect(unsafe_code, reason = "copies to memory that the user has lent")]
-    pub unsafe fn unpack(&self, base: *mut u8, at: usize, from: &[u8]) {
+    pub unsafe fn unpack(&self, base: *mut u8, at: usize, from: *const u8, len: usize) {
         // SAFETY: the caller's promise; `from` has a byte for each visited byte.
-        let mut unpack = unsafe { Unpack::new(from.as_ptr()) };
-        self.visit(base, at, from.len(), &mut unpack);
+        let mut unpack = unsafe { Unpack::new(from) };
+        self.visit(base, at, len, &mut unpack);
     }
 
     /// Lists the pieces of memory that hold the packed bytes from `at` on, until `len` bytes are listed or `visit`

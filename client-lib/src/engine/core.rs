@@ -15,7 +15,7 @@ use super::state::{
 use super::traffic::Traffic;
 use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
-use crate::memory::Buffer;
+use crate::memory::{Arrived, Buffer};
 
 /// The engine without its transport.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(super) enum Match {
 
 impl Sink for Core {
     #[inline]
-    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) {
         if self.peers.is_lost(from) {
             return;
         }
@@ -171,7 +171,7 @@ impl Core {
 
     /// Handles a whole message.
     #[inline]
-    fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: &[u8]) {
+    fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: Arrived<'_>) {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
                 self.receive_posted(id, envelope, payload);
@@ -236,7 +236,7 @@ impl Core {
 
     /// Completes a receive in state `Posted` with a message whose bytes are here.
     #[inline]
-    fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: &[u8]) {
+    fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: Arrived<'_>) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Posted { buffer, .. } = &request.state else { return };
         let outcome = fill(buffer, envelope, payload);
@@ -339,13 +339,13 @@ impl Core {
     }
 
     #[inline]
-    fn on_part(&mut self, from: Peer, receive: u32, payload: &[u8]) {
+    fn on_part(&mut self, from: Peer, receive: u32, payload: Arrived<'_>) {
         self.on_part_here(from, receive, payload.len(), Some(payload));
     }
 
     /// Handles the next `len` bytes of a long message: `payload`, or already in place.
     #[inline]
-    fn on_part_here(&mut self, from: Peer, receive: u32, len: usize, payload: Option<&[u8]>) {
+    fn on_part_here(&mut self, from: Peer, receive: u32, len: usize, payload: Option<Arrived<'_>>) {
         let Some(id) = self.requests.find(receive) else {
             return self.reject(from, "it sent part of a message without a receive");
         };
@@ -357,7 +357,7 @@ impl Core {
             return self.reject(from, "it sent more bytes of a message than were requested");
         }
         if let Some(payload) = payload {
-            buffer.write(*at, payload);
+            payload.copy_to(buffer, *at, len);
         }
         *at += len;
         if *at == *end {
@@ -386,12 +386,12 @@ impl Core {
 
     /// Copies bytes into a reused buffer, if there is one.
     #[inline]
-    pub(super) fn keep_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn keep_bytes(&mut self, bytes: Arrived<'_>) -> Vec<u8> {
         if bytes.is_empty() {
             return Vec::new();
         }
         let mut kept = self.spare.pop().unwrap_or_default();
-        kept.extend_from_slice(bytes);
+        bytes.append_to(&mut kept);
         kept
     }
 
@@ -573,9 +573,9 @@ pub(super) fn take_buffer(buffer: &mut Buffer) -> Buffer {
 
 /// Receives a message whose bytes are here.
 #[inline]
-pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Outcome {
+pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: Arrived<'_>) -> Outcome {
     let room = buffer.len();
-    buffer.write(0, &bytes[..bytes.len().min(room)]);
+    bytes.copy_to(buffer, 0, bytes.len().min(room));
     Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room)
 }
 

@@ -6,6 +6,8 @@
 //! ([`Frame::Clear`]) and gets it as [`Frame::Part`]s in order. Frames between two processes arrive in the order sent. A receiver
 //! that has closed a context to a message drops it; if the sender waits, it is told ([`Frame::Dropped`]).
 
+use crate::memory::Room;
+
 /// The values by which a receive matches a message (MPI 5.0 §3.2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Envelope {
@@ -104,10 +106,10 @@ pub struct BadFrame {
 }
 
 impl Frame {
-    /// Writes the head; returns its length: 16, 24 or 40. Words are in the machine's byte order: transports refuse
-    /// peers of a different byte order when they connect.
+    /// Writes the head to room for [`HEAD_MAX`] bytes; returns its length: 16, 24 or 40. Words are in the machine's byte order: transports
+    /// refuse peers of a different byte order when they connect.
     #[inline]
-    pub fn encode(&self, into: &mut [u8; HEAD_MAX]) -> usize {
+    pub fn encode(&self, into: Room<'_>) -> usize {
         match *self {
             Self::Eager { envelope } => {
                 put_envelope(into, 1, envelope);
@@ -189,7 +191,7 @@ impl Frame {
 }
 
 #[inline]
-fn put_envelope(into: &mut [u8; HEAD_MAX], kind: u8, envelope: Envelope) {
+fn put_envelope(into: Room<'_>, kind: u8, envelope: Envelope) {
     put_u32(into, 0, u32::from(kind));
     put_u32(into, 4, envelope.context);
     put_u32(into, 8, envelope.rank);
@@ -197,7 +199,7 @@ fn put_envelope(into: &mut [u8; HEAD_MAX], kind: u8, envelope: Envelope) {
 }
 
 #[inline]
-fn put_numbers(into: &mut [u8; HEAD_MAX], kind: u8, send: u32, receive: u32) {
+fn put_numbers(into: Room<'_>, kind: u8, send: u32, receive: u32) {
     put_u32(into, 0, u32::from(kind));
     put_u32(into, 4, send);
     put_u32(into, 8, receive);
@@ -205,13 +207,13 @@ fn put_numbers(into: &mut [u8; HEAD_MAX], kind: u8, send: u32, receive: u32) {
 }
 
 #[inline]
-fn put_u32(into: &mut [u8; HEAD_MAX], at: usize, value: u32) {
-    into[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+fn put_u32(into: Room<'_>, at: usize, value: u32) {
+    into.put(at, value.to_ne_bytes());
 }
 
 #[inline]
-fn put_u64(into: &mut [u8; HEAD_MAX], at: usize, value: u64) {
-    into[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+fn put_u64(into: Room<'_>, at: usize, value: u64) {
+    into.put(at, value.to_ne_bytes());
 }
 
 #[inline]
@@ -246,7 +248,7 @@ mod tests {
         ];
         for (frame, len) in frames {
             let mut head = [0xaa; HEAD_MAX];
-            assert_eq!(frame.encode(&mut head), len);
+            assert_eq!(frame.encode(Room::new(&mut head)), len);
             assert_eq!(Frame::decode(&head), Ok((frame, len)));
             assert_eq!(Frame::decode(&head[..len]), Ok((frame, len)));
             assert!(Frame::decode(&head[..len - 1]).is_err());

@@ -9,6 +9,7 @@ use super::peers::Queued;
 use super::state::{Content, Kind, RequestState, Trouble};
 use super::transport::{Peer, Transport};
 use crate::error::MpiError;
+use crate::memory::Arrived;
 
 impl<T: Transport> Engine<T> {
     /// Sends a note about a communicator to a peer: in order with all other frames. It may not be longer than an eager message.
@@ -114,7 +115,7 @@ impl<T: Transport> Engine<T> {
 
 impl Core {
     #[cold]
-    pub(super) fn on_note(&mut self, from: Peer, context: u32, number: u32, bytes: &[u8]) {
+    pub(super) fn on_note(&mut self, from: Peer, context: u32, number: u32, bytes: Arrived<'_>) {
         self.notes.push(Note { from, context, number, bytes: bytes.to_vec() });
         self.has_news = true;
         // Threads that sleep check whether it was for them.

@@ -11,7 +11,7 @@ use super::state::{Announced, Content, Context, Errand, Kind, Matched, Message, 
 use super::traffic::Traffic;
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
-use crate::memory::{Buffer, Payload};
+use crate::memory::{Arrived, Buffer, Payload};
 
 /// Matches messages and holds the requests of one process. Nothing here blocks: [`Engine::progress`] continues what is
 /// pending.
@@ -68,7 +68,7 @@ impl<T: Transport> Engine<T> {
         open.review(&self.core.peers);
         self.core.contexts.insert(context, open);
         for early in self.core.early.remove(&context).unwrap_or_default() {
-            self.core.on_frame(early.from, early.frame, &early.payload);
+            self.core.on_frame(early.from, early.frame, Arrived::new(&early.payload));
         }
         self.core.flush(&mut self.transport);
     }
@@ -184,7 +184,7 @@ impl<T: Transport> Engine<T> {
     fn receive(&mut self, id: Id, buffer: Buffer) -> Started {
         match self.core.messages.get_mut(id) {
             Some(Message { envelope, content: Content::Bytes(bytes), .. }) => {
-                let outcome = fill(&buffer, *envelope, bytes);
+                let outcome = fill(&buffer, *envelope, Arrived::new(bytes));
                 self.core.traffic.receive(outcome.bytes);
                 let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
@@ -430,7 +430,7 @@ impl Core {
     }
 
     fn take_whole(&mut self, buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Started {
-        let outcome = fill(buffer, envelope, bytes);
+        let outcome = fill(buffer, envelope, Arrived::new(bytes));
         self.traffic.receive(outcome.bytes);
         Started::Over(outcome)
     }

@@ -1,7 +1,7 @@
 //! The interface between the engine and the transport that carries its frames.
 
 use super::frame::{Frame, Region};
-use crate::memory::{Buffer, Payload};
+use crate::memory::{Arrived, Buffer, Payload};
 
 /// A process that this one can send to, or this process itself: an index into the list of known processes. Within one
 /// world it is the rank in `MPI_COMM_WORLD`; processes that are met later get the next numbers.
@@ -76,7 +76,7 @@ pub trait Transport {
 /// Receives what a transport delivers.
 pub trait Sink {
     /// A frame with its payload, which is invalid after the call.
-    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]);
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>);
 
     /// For transports that read from a stream: returns where the `len` bytes of this frame's payload may be written
     /// directly. `None` if they must be collected for [`Sink::on_frame`]; otherwise [`Sink::on_landed`] follows when

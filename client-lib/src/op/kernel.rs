@@ -60,10 +60,40 @@ trait Combine<T> {
     fn combine(input: T, inout: T) -> T;
 }
 
+/// With the widest vectors that the processor has, if there are elements enough.
+///
 /// # Safety
 ///
 /// As for [`Kernel::run`].
 unsafe fn each<T: Copy, C: Combine<T>>(input: *const u8, inout: *mut u8, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if count >= MANY && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the caller's promise; the processor has the instructions.
+        return unsafe { each_wide::<T, C>(input, inout, count) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { each_of::<T, C>(input, inout, count) }
+}
+
+/// Fewer elements are not worth the look at the processor.
+#[cfg(target_arch = "x86_64")]
+const MANY: usize = 32;
+
+/// # Safety
+///
+/// As for [`Kernel::run`]; the processor must have AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn each_wide<T: Copy, C: Combine<T>>(input: *const u8, inout: *mut u8, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each_of::<T, C>(input, inout, count) }
+}
+
+/// # Safety
+///
+/// As for [`Kernel::run`].
+#[inline(always)]
+unsafe fn each_of<T: Copy, C: Combine<T>>(input: *const u8, inout: *mut u8, count: usize) {
     let (input, inout) = (input.cast::<T>(), inout.cast::<T>());
     for index in 0..count {
         // SAFETY: the caller has promised `count` elements in both.

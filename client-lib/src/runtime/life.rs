@@ -5,7 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Guard, Phase, Runtime, State, forks, spawn, start};
+use super::background::Background;
+use super::{Guard, Phase, Runtime, State, forks, serving, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -40,6 +41,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         start::reach_out(&mut state, true)?;
     }
     spawn::join_parent(&mut state)?;
+    begin_progress(&mut state)?;
     Ok(level)
 }
 
@@ -65,6 +67,7 @@ pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHa
     let alone = is_alone(&state);
     runtime.lock.set_alone(alone);
     state.engine.set_single(alone);
+    begin_progress(&mut state)?;
     Ok(handle)
 }
 
@@ -102,9 +105,22 @@ fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
     Ok(is_first)
 }
 
+/// Starts the thread that makes progress, if the user wants it and it does not run.
+fn begin_progress(state: &mut State) -> MpiResult {
+    if state.background.is_none() && state.world.as_ref().is_some_and(|world| world.settings.progresses) {
+        state.background = Some(Background::start(serving::run)?);
+    }
+    Ok(())
+}
+
 /// Closes the library if it has no user any more.
 fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
     let is_used = state.comms.world.is_some() || state.sessions.iter().next().is_some();
+    if let Some(background) = state.background.take_if(|_| !is_used) {
+        background.stop();
+        state.wake_others();
+        state.unlocked(|| background.join());
+    }
     let closed = if is_used { Ok(()) } else { start::close(state) };
     runtime.lock.set_alone(is_used && is_alone(state));
     if !is_used {

@@ -20,6 +20,8 @@ pub(super) struct Lock {
     word: AtomicU32,
     /// Whether the thread inside has entered with the mutex.
     held: AtomicBool,
+    /// How often a thread has entered with the mutex.
+    entries: AtomicU32,
     terms: Mutex<Terms>,
 }
 
@@ -40,6 +42,7 @@ impl Lock {
             inside: AtomicU32::new(0),
             word: AtomicU32::new(0),
             held: AtomicBool::new(false),
+            entries: AtomicU32::new(0),
             terms: Mutex::new(Terms { promised: false, visitors: 0 }),
         }
     }
@@ -78,6 +81,17 @@ impl Lock {
             self.wait_for_exit();
         }
         self.held.store(true, Ordering::Relaxed);
+        self.entries.store(self.entries.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often a thread has entered with the mutex.
+    pub(super) fn entries(&self) -> u32 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread is inside.
+    pub(super) fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) != 0 || self.held.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -3,11 +3,12 @@
 //! Functions enter through [`call`]: it checks that the library is initialized, runs the function, and passes an error to the
 //! error handler ([`errors`]). A function gets the [`Runtime`] and locks the [`State`] while it works on it. User functions
 //! (operations, attribute copies, error handlers) are called with the state unlocked, because they may call the library again.
-//! [`wait`] is how a function waits; [`life`] keeps track of the library's users, for which [`start`] opens and closes it.
+//! [`wait`] is how a function waits; [`serving`] makes progress while the program computes, if the user wants it; [`life`] keeps track of the library's users, for which [`start`] opens and closes it.
 //! [`connect`] connects groups that were started separately; [`mod@spawn`] starts them.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
+mod background;
 mod connect;
 mod disconnect;
 mod errors;
@@ -21,6 +22,7 @@ mod lookups;
 mod manager;
 mod ports;
 mod psets;
+mod serving;
 mod spawn;
 mod start;
 mod state;

@@ -82,6 +82,8 @@ pub struct State {
     pub(super) lookups: Lookups,
     /// How many times the library has been opened.
     pub(super) opened: u32,
+    /// The thread that makes progress while the program computes.
+    pub(super) background: Option<super::background::Background>,
     /// How waiting goes.
     pub(super) waiting: super::waiting::Waiting,
 }
@@ -145,6 +147,7 @@ impl Default for State {
             farewells: Farewells::default(),
             lookups: Lookups::default(),
             opened: 0,
+            background: None,
             waiting: super::waiting::Waiting::default(),
         }
     }

@@ -141,7 +141,7 @@ impl Guard<'_> {
     }
 
     #[inline]
-    fn let_others_in(&mut self) {
+    pub(super) fn let_others_in(&mut self) {
         if self.runtime.lock.is_wanted() {
             self.unlocked(std::thread::yield_now);
         }
@@ -168,7 +168,7 @@ impl Guard<'_> {
     }
 
     /// Sleeps, unless the last check returns the result.
-    fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
+    pub(super) fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
         let limit = self.ports.sleep_limit(SLEEP);
         if self.spins() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();

@@ -32,6 +32,11 @@ impl Waiting {
         self.spin = spin.unwrap_or(if oversubscribed { Duration::ZERO } else { SPIN });
     }
 
+    /// Whether a thread sleeps in a call.
+    pub(super) fn is_anybody_asleep(&self) -> bool {
+        self.sleeper.is_some() || self.others > 0
+    }
+
     /// It has turned out that ranks share cores.
     pub(super) fn share_cores(&mut self) {
         if !self.is_set {

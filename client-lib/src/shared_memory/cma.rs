@@ -4,10 +4,12 @@
 //! Whether the kernel permits it is tested with a real word at first contact: namespaces, Yama, seccomp and capabilities
 //! decide together, differently on each kernel. XPMEM and KNEM do the same through devices, where these exist.
 
-use std::io::{IoSlice, IoSliceMut, Read};
+#![expect(unsafe_code, reason = "the kernel copies from and to memory that users have lent, given by address")]
+
+use std::io::{IoSliceMut, Read};
 
 use nix::errno::Errno;
-use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
 use crate::engine::PullRefused;
@@ -57,7 +59,6 @@ pub(crate) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2
 }
 
 /// Lets peers read this process's memory where Yama would allow that only to its ancestors.
-#[expect(unsafe_code, reason = "there is no safe wrapper")]
 pub(crate) fn allow() {
     if yama_scope() == Some(1) {
         // SAFETY: takes numbers and touches no memory.
@@ -86,42 +87,87 @@ pub(crate) fn devices() -> String {
 }
 
 /// Reads `len` bytes at `address` of a process into a buffer, starting at its packed byte `at`.
-#[expect(unsafe_code, reason = "the kernel writes into memory that the user has lent")]
 pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
+    copy(pid, Way::Read, (into, at), (&contiguous(address, len)?, 0), len)
+}
+
+/// Writes `len` bytes of a buffer, starting at its packed byte `at`, to an address of a process.
+pub(crate) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
+    copy(pid, Way::Write, (from, at), (&contiguous(address, len)?, 0), len)
+}
+
+/// The direction of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From the other process's memory.
+    Read,
+    /// To the other process's memory.
+    Write,
+}
+
+/// Memory of another process.
+fn contiguous(address: u64, len: usize) -> Result<Buffer, PullRefused> {
+    let address = usize::try_from(address).ok().filter(|at| at.checked_add(len).is_some()).ok_or(PullRefused)?;
+    // SAFETY: its address is only passed to the kernel.
+    Ok(unsafe { Buffer::contiguous(std::ptr::without_provenance_mut(address), len) })
+}
+
+/// Copies `len` packed bytes between a buffer of this process and one whose addresses are those of another process, each from its packed
+/// byte on. The bytes may change meanwhile: only the kernel touches them, through addresses.
+pub(crate) fn copy(
+    pid: i32,
+    way: Way,
+    (here, here_at): (&Buffer, usize),
+    (there, there_at): (&Buffer, usize),
+    len: usize,
+) -> Result<(), PullRefused> {
+    let call = match way {
+        Way::Read => libc::process_vm_readv,
+        Way::Write => libc::process_vm_writev,
+    };
+    let (mut local, mut remote) = (List::default(), List::default());
     let mut done = 0;
-    let mut pieces = Vec::new();
     while done < len {
         let part = (len - done).min(BYTES);
-        let mut named = 0;
-        pieces.clear();
-        into.pieces(at + done, part, |base, len| {
-            // SAFETY: the buffer's memory, lent for receiving; only the kernel gets the slice.
-            pieces.push(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(base, len) }));
-            named += len;
-            pieces.len() < PIECES
-        });
-        let base = address.checked_add(done as u64).ok_or(PullRefused)? as usize;
-        match process_vm_readv(Pid::from_raw(pid), &mut pieces, &[RemoteIoVec { base, len: named }]) {
+        let (local, local_count) = local.fill(here, here_at + done, part);
+        let (remote, remote_count) = remote.fill(there, there_at + done, part);
+        // SAFETY: the pieces here are memory that the buffer's creator has lent for this; the kernel checks those of the other process.
+        let copied = unsafe { call(pid, local, local_count, remote, remote_count, 0) };
+        match usize::try_from(copied) {
             Ok(0) | Err(_) => return Err(PullRefused),
-            Ok(read) => done += read,
+            Ok(copied) => done += copied,
         }
     }
     Ok(())
 }
 
-/// Writes `len` bytes of a contiguous buffer, starting at its packed byte `at`, to an address of a process.
-pub(crate) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
-    let bytes = from.as_bytes().and_then(|bytes| bytes.get(at..at + len)).ok_or(PullRefused)?;
-    let mut done = 0;
-    while done < len {
-        let base = address.checked_add(done as u64).ok_or(PullRefused)? as usize;
-        let remote = RemoteIoVec { base, len: len - done };
-        match process_vm_writev(Pid::from_raw(pid), &[IoSlice::new(&bytes[done..])], &[remote]) {
-            Ok(0) | Err(_) => return Err(PullRefused),
-            Ok(written) => done += written,
-        }
+/// The pieces for one call.
+struct List {
+    only: libc::iovec,
+    several: Vec<libc::iovec>,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { only: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }, several: Vec::new() }
     }
-    Ok(())
+}
+
+impl List {
+    /// At most `PIECES` of the pieces that hold these packed bytes.
+    fn fill(&mut self, buffer: &Buffer, at: usize, len: usize) -> (*const libc::iovec, libc::c_ulong) {
+        let entry = |base: *mut u8, len| libc::iovec { iov_base: base.cast(), iov_len: len };
+        if let Some(base) = buffer.as_contiguous() {
+            self.only = entry(base.wrapping_add(at), len);
+            return (&raw const self.only, 1);
+        }
+        self.several.clear();
+        buffer.pieces(at, len, |base, len| {
+            self.several.push(entry(base, len));
+            self.several.len() < PIECES
+        });
+        (self.several.as_ptr(), self.several.len() as libc::c_ulong)
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +197,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(unsafe_code, reason = "lends vectors")]
     fn scattered_memory_is_filled_piece_by_piece() {
         let source: Vec<u8> = (0..20_000u32).map(|byte| (byte % 251) as u8).collect();
         let mut target = vec![0u8; 40_000];
@@ -163,5 +208,26 @@ mod tests {
             assert_eq!(pair, [source[2 * index], source[2 * index + 1], 0, 0]);
         }
         assert_eq!(read(std::process::id() as i32, 8, &buffer, 0, 20_000), Err(PullRefused));
+    }
+
+    #[test]
+    fn both_sides_may_be_scattered_with_more_pieces_than_a_call_takes() {
+        const COUNT: usize = 5000;
+        let mut source: Vec<u8> = (0..6 * COUNT).map(|byte| (byte % 251) as u8).collect();
+        let mut target = vec![0u8; 4 * COUNT];
+        let (three, two) = (Arc::new(Layout::new(&[(0, 2)], 6)), Arc::new(Layout::new(&[(1, 1), (3, 1)], 4)));
+        // SAFETY: each vector has an extent for each element.
+        let (from, into) =
+            unsafe { (Buffer::new(source.as_mut_ptr(), COUNT, &three), Buffer::new(target.as_mut_ptr(), COUNT, &two)) };
+        let pid = std::process::id() as i32;
+        let expected = |index: usize| [0, source[6 * index], 0, source[6 * index + 1]];
+        assert_eq!(copy(pid, Way::Read, (&into, 0), (&from, 0), 2 * COUNT), Ok(()));
+        assert!(target.chunks(4).enumerate().all(|(index, four)| four == expected(index)));
+        target.fill(0);
+        // All but the first element.
+        assert_eq!(copy(pid, Way::Write, (&from, 2), (&into, 2), 2 * COUNT - 2), Ok(()));
+        assert!(
+            target[..4] == [0; 4] && target.chunks(4).enumerate().skip(1).all(|(index, four)| four == expected(index))
+        );
     }
 }

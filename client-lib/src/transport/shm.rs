@@ -50,7 +50,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::frame::Frame;
 use crate::engine::{FrameLimits, Peer, Refusal, Sink};
-use crate::memory::Payload;
+use crate::memory::{self, Arrived, Payload};
 use crate::transport::name::ProcessName;
 
 use crate::shared_memory::cma;
@@ -293,12 +293,12 @@ impl Shm {
                 return Err(Refusal::Full);
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
-            let into = self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?;
+            let into = self.segment.cell_room(cell, len).ok_or(Refusal::Full)?;
             let (way, timed) = if len > SMALL { up.fill.choose() } else { (Way::First, false) };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {
                 (Way::Second, Some(bytes)) => copy::stream(into, bytes),
-                (Way::First | Way::Second, _) => payload.copy_to(into),
+                (Way::First | Way::Second, _) => into.put_payload(0, payload),
             }
             if timed {
                 self.pool.time(cell, Timed { way, len, ticks: ticks() - start });
@@ -306,13 +306,12 @@ impl Shm {
             Some((cell, if timed { IN_CELL | TIMED } else { IN_CELL }))
         };
         let sent = put(&self.segment, up, cell.map_or(len as u32, |(_, kind)| kind), |data| {
-            let Some(head) = data.first_chunk_mut() else { return };
-            let head_len = frame.encode(head);
+            let head_len = frame.encode(data);
             match cell {
-                None => payload.copy_to(&mut data[head_len..head_len + len]),
+                None => data.put_payload(head_len, payload),
                 Some((cell, _)) => {
-                    data[CELL_AT..CELL_AT + 4].copy_from_slice(&cell.to_ne_bytes());
-                    data[CELL_AT + 4..].copy_from_slice(&(len as u32).to_ne_bytes());
+                    data.put(CELL_AT, cell.to_ne_bytes());
+                    data.put(CELL_AT + 4, (len as u32).to_ne_bytes());
                 }
             }
         });
@@ -393,7 +392,7 @@ impl Shm {
             let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
                 return self.lose(index, "it sent a frame longer than its slot");
             };
-            sink.on_frame(*peer, frame, payload);
+            sink.on_frame(*peer, frame, Arrived::new(payload));
             if let Frame::Part { .. } = frame {
                 up.arrived(payload.len());
             }
@@ -510,7 +509,7 @@ impl Shm {
 
 /// Puts a slot into a peer's ring; returns whether there was room for it.
 #[inline(always)]
-fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(&mut [u8; DATA])) -> bool {
+fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(memory::Room<'_>)) -> bool {
     let (ring, intent) = (up.segment.ring(), own.intent());
     let named = u64::from(up.ring_id) << 32;
     let intend = |position: u64| intent.store(named | u64::from(position.wrapping_add(1) as u32), Ordering::Relaxed);

@@ -274,6 +274,28 @@ static void groups(void) {
             CHECK(MPI_Win_wait(win) == MPI_SUCCESS);
         CHECK(memory[0] == 500 + before + round);
     }
+    /* A long get has read the memory when the wait ends. */
+    int *many = room(LONG * sizeof(int)), *theirs = room(LONG * sizeof(int));
+    MPI_Win large = window_of(many, LONG);
+    for (int round = 0; round < 5; round++) {
+        fill(many, LONG, rank + round);
+        MPI_Win_post(from, 0, large);
+        MPI_Win_start(to, 0, large);
+        MPI_Get(theirs, LONG, MPI_INT, next, 0, LONG, MPI_INT, large);
+        if (rank % 2 && before != rank) {
+            CHECK(MPI_Win_wait(large) == MPI_SUCCESS);
+            memset(many, 0, LONG * sizeof(int));
+            CHECK(MPI_Win_complete(large) == MPI_SUCCESS);
+        } else {
+            CHECK(MPI_Win_complete(large) == MPI_SUCCESS);
+            CHECK(MPI_Win_wait(large) == MPI_SUCCESS);
+            memset(many, 0, LONG * sizeof(int));
+        }
+        CHECK(filled(theirs, LONG, next + round));
+    }
+    MPI_Win_free(&large);
+    free(many);
+    free(theirs);
     FAILS(MPI_Win_complete(win), MPI_ERR_RMA_SYNC);
     FAILS(MPI_Win_wait(win), MPI_ERR_RMA_SYNC);
     FAILS(MPI_Win_test(win, &flag), MPI_ERR_RMA_SYNC);

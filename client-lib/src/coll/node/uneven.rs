@@ -270,7 +270,7 @@ impl<'a> UnevenWork<'a> {
                     }
                 }
                 if !in_place {
-                    crate::coll::operands::copy(&send.buffer, &recv_from[me as usize].part(0, send.buffer.len()));
+                    send.buffer.copy_all(&recv_from[me as usize].part(0, send.buffer.len()));
                 }
             }
             Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
@@ -284,7 +284,7 @@ impl<'a> UnevenWork<'a> {
                 }
                 if !in_place {
                     let own = &send_to[me as usize];
-                    crate::coll::operands::copy(own, &recv.buffer.part(0, own.len()));
+                    own.copy_all(&recv.buffer.part(0, own.len()));
                 }
             }
             Uneven::Alltoall { in_place } => {
@@ -293,7 +293,7 @@ impl<'a> UnevenWork<'a> {
                 }
                 if !in_place && self.index == 0 {
                     let own = &send_to[me as usize];
-                    crate::coll::operands::copy(own, &recv_from[me as usize].part(0, own.len()));
+                    own.copy_all(&recv_from[me as usize].part(0, own.len()));
                 }
             }
         }

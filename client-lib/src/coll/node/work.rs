@@ -203,7 +203,7 @@ impl<'a> Work<'a> {
             Call::Scatter { block, in_place, .. } => {
                 let own = send.part(me as usize * block as usize, block as usize);
                 if !in_place && is_first {
-                    crate::coll::operands::copy(&own, &recv.part(0, own.len()));
+                    own.copy_all(&recv.part(0, own.len()));
                 }
             }
             Call::Gather { root, block, in_place } if root == me => {
@@ -212,7 +212,7 @@ impl<'a> Work<'a> {
                     take(node, number, member, len, (0, len), recv, member as usize * block + from);
                 }
                 if !in_place && is_first {
-                    crate::coll::operands::copy(send, &recv.part(me as usize * block, send.len()));
+                    send.copy_all(&recv.part(me as usize * block, send.len()));
                 }
             }
             Call::Bcast { .. } | Call::Gather { .. } => {}
@@ -224,7 +224,7 @@ impl<'a> Work<'a> {
                 }
                 if !in_place && is_first {
                     let (buffer, at, _) = self.place_of(me);
-                    crate::coll::operands::copy(send, &buffer.part(at, send.len()));
+                    send.copy_all(&buffer.part(at, send.len()));
                 }
             }
             Call::Alltoall { block, in_place } => {
@@ -234,7 +234,7 @@ impl<'a> Work<'a> {
                 }
                 if !in_place && is_first {
                     let at = me as usize * block;
-                    crate::coll::operands::copy(&send.part(at, block), &recv.part(at, block));
+                    send.part(at, block).copy_all(&recv.part(at, block));
                 }
             }
             Call::Reduce { root, .. } if root != me => {}

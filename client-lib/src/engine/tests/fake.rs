@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::bodies::World;
 use crate::engine::frame::{Frame, Region};
 use crate::engine::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
-use crate::memory::{Buffer, Payload};
+use crate::memory::{Arrived, Buffer, Payload, Room};
 
 /// Pseudo-random numbers; the same seed gives the same numbers (splitmix64).
 #[derive(Debug, Clone)]
@@ -164,7 +164,7 @@ impl Transport for Fake {
         let mut bytes = vec![0; payload.len()];
         payload.copy_to(&mut bytes);
         let mut head = [0; crate::engine::frame::HEAD_MAX];
-        let len = frame.encode(&mut head);
+        let len = frame.encode(Room::new(&mut head));
         assert_eq!(Frame::decode(&head), Ok((*frame, len)));
         pipe.packets.push_back((*frame, bytes));
         net.coming[to.0 as usize] += 1;
@@ -292,7 +292,7 @@ impl Fake {
         let Some((frame, payload)) = net.pipes[me][sender].packets.pop_front() else { return false };
         net.coming[me] -= 1;
         drop(net);
-        sink.on_frame(from, frame, &payload);
+        sink.on_frame(from, frame, Arrived::new(&payload));
         true
     }
 }

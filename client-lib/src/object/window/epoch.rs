@@ -12,7 +12,7 @@ pub enum Access {
     /// It has started access to these members.
     Started(Vec<u32>),
     /// It has locked the memory of these members; whether a lock was really taken.
-    Locked(BTreeMap<u32, bool>),
+    Locked(Locked),
     /// It has locked the memory of all; `taken[rank]`: whether the lock was really taken. Without `checks` none is needed.
     LockedAll {
         /// See above.
@@ -29,13 +29,52 @@ impl Access {
             Self::None => false,
             Self::Fence | Self::LockedAll { .. } => true,
             Self::Started(targets) => targets.contains(&target),
-            Self::Locked(targets) => targets.contains_key(&target),
+            Self::Locked(locked) => locked.contains(target),
         }
     }
 
     /// Whether another epoch may begin: one between fences counts only once it is used.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::None | Self::Fence)
+    }
+}
+
+/// Locks of members' memory. One alone, as most programs have, takes no memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Locked {
+    one: Option<(u32, bool)>,
+    more: BTreeMap<u32, bool>,
+}
+
+impl Locked {
+    /// Whether this member's memory is locked.
+    #[inline]
+    pub fn contains(&self, target: u32) -> bool {
+        self.one.is_some_and(|(one, _)| one == target) || self.more.contains_key(&target)
+    }
+
+    /// Adds one that is not there; `taken`: whether the lock is really taken.
+    #[inline]
+    pub fn insert(&mut self, target: u32, taken: bool) {
+        match self.one {
+            None => self.one = Some((target, taken)),
+            Some(_) => drop(self.more.insert(target, taken)),
+        }
+    }
+
+    /// Removes one; returns whether the lock was really taken.
+    #[inline]
+    pub fn remove(&mut self, target: u32) -> Option<bool> {
+        match self.one.take_if(|(one, _)| *one == target) {
+            Some((_, taken)) => Some(taken),
+            None => self.more.remove(&target),
+        }
+    }
+
+    /// Whether nothing is locked.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.one.is_none() && self.more.is_empty()
     }
 }
 

@@ -3,12 +3,15 @@
 use super::super::agree::Lent;
 use super::wire::{CALL, Call, DATA, DONE, INLINE_MAX, Kind, POST, Places, REPLY};
 use super::{Access, Window};
+use std::sync::atomic::Ordering;
+
 use crate::abi::constants::{MPI_ERR_RMA_RANGE, MPI_ERR_RMA_SYNC, MPI_SUCCESS};
 use crate::abi::{DatatypeHandle, OpHandle};
 use crate::engine::{Engine, Envelope, Mode, Outcome, RequestId, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::requests::Half;
+use crate::shared_memory::sync::fence_after_rmw;
 
 /// The memory that an operation is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +21,9 @@ pub struct Remote {
     /// The bytes.
     pub places: Places,
 }
+
+/// A process that only uses memory of its node looks this rarely for messages.
+const OWN_TURNS: u32 = 8;
 
 /// An operation that is not complete here.
 #[derive(Debug)]
@@ -76,6 +82,7 @@ impl Window {
     ) -> (Half, Half) {
         let Remote { target, places } = remote;
         self.touched[target as usize] = true;
+        self.sent += 1;
         let is_short = buffer.len() <= INLINE_MAX;
         let data = is_short.then(|| {
             let mut bytes = vec![0; buffer.len()];
@@ -147,28 +154,70 @@ impl Window {
         self.touched[target as usize] = false;
     }
 
-    /// Asks all members that got operations since they were last asked.
+    /// Tells a member that the access to its memory is over, after the messages that it got.
+    pub fn complete<T: Transport>(&mut self, engine: &mut Engine<T>, target: u32) {
+        if self.touched[target as usize] || !self.near.complete(target) {
+            self.tell(engine, target, Kind::Complete);
+        }
+    }
+
+    /// Asks a member for an answer if it got operations since it was last asked.
+    pub fn ask_if_touched<T: Transport>(&mut self, engine: &mut Engine<T>, target: u32) {
+        if self.touched[target as usize] {
+            self.ask(engine, target, Kind::Flush);
+        }
+    }
+
+    /// As [`Window::ask_if_touched`], all members.
     pub fn ask_touched<T: Transport>(&mut self, engine: &mut Engine<T>) {
-        for target in 0..self.size() {
-            if self.touched[target as usize] {
-                self.ask(engine, target, Kind::Flush);
-            }
+        if self.sent > 0 {
+            (0..self.size()).for_each(|target| self.ask_if_touched(engine, target));
+            self.sent = 0;
         }
     }
 
     /// The operations so far need no answer: their effects are ordered by other messages.
     pub fn forget_touched(&mut self) {
-        self.touched.fill(false);
+        if self.sent > 0 {
+            self.touched.fill(false);
+            self.sent = 0;
+        }
     }
 
-    /// Awaits the permission of a member to use its memory.
+    /// Whether nothing that this process has called is in progress or has failed.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.errors.is_empty() && self.broken.is_none()
+    }
+
+    /// Whether no member has got a message since it was last asked for an answer.
+    #[inline]
+    pub fn has_sent_nothing(&self) -> bool {
+        self.sent == 0
+    }
+
+    /// Now and then: time for everything else that is in progress. A full barrier: what this process has copied is visible to all others.
+    #[inline]
+    pub fn is_turn_of_others(&self) -> bool {
+        let turn = self.turns.fetch_add(1, Ordering::SeqCst);
+        fence_after_rmw();
+        turn.is_multiple_of(OWN_TURNS)
+    }
+
+    /// Awaits the permission of a member to use its memory, if it comes by message.
     pub fn await_post<T: Transport>(&mut self, engine: &mut Engine<T>, target: u32) {
+        if self.near.lock_of(target).is_some() {
+            return;
+        }
         let posted = self.receive(engine, target, POST, 0);
         self.note(engine, target, What::Posted(posted));
     }
 
     /// Permits a member to use this process's memory.
     pub fn post<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32) {
+        if self.near.post(origin) {
+            return;
+        }
         let (envelope, to) = (self.envelope(POST), self.group.members[origin as usize]);
         let sent = Lent::start([].into(), |buffer| engine.send(envelope, to, Mode::Standard, buffer));
         self.note(engine, origin, What::Call(sent));
@@ -206,18 +255,27 @@ impl Window {
         first.map_or(Ok(()), Err)
     }
 
-    /// Takes the lock that operations on a member need, if it has not been taken; fails with class `MPI_ERR_RMA_SYNC` outside of an epoch.
+    /// Fails with class `MPI_ERR_RMA_SYNC` outside of an epoch with this member.
+    #[inline]
+    pub fn must_permit(&self, target: u32) -> MpiResult {
+        if self.access.permits(target) { Ok(()) } else { Err(self.not_permitted(target)) }
+    }
+
+    #[cold]
+    fn not_permitted(&self, target: u32) -> MpiError {
+        let text = match self.access {
+            Access::None | Access::Fence => {
+                "no epoch: call MPI_Win_fence, MPI_Win_start, MPI_Win_lock or MPI_Win_lock_all first".to_owned()
+            }
+            Access::Started(_) => format!("rank {target} is not in the group of MPI_Win_start"),
+            Access::Locked(_) | Access::LockedAll { .. } => format!("rank {target} is not locked"),
+        };
+        MpiError::new(MPI_ERR_RMA_SYNC, text)
+    }
+
+    /// As [`Window::must_permit`], and takes the lock that messages to the member need, if it has not been taken.
     pub fn enter<T: Transport>(&mut self, engine: &mut Engine<T>, target: u32) -> MpiResult {
-        if !self.access.permits(target) {
-            let text = match self.access {
-                Access::None | Access::Fence => {
-                    "no epoch: call MPI_Win_fence, MPI_Win_start, MPI_Win_lock or MPI_Win_lock_all first".to_owned()
-                }
-                Access::Started(_) => format!("rank {target} is not in the group of MPI_Win_start"),
-                Access::Locked(_) | Access::LockedAll { .. } => format!("rank {target} is not locked"),
-            };
-            return Err(MpiError::new(MPI_ERR_RMA_SYNC, text));
-        }
+        self.must_permit(target)?;
         if let Access::LockedAll { taken, checks: true } = &mut self.access
             && !std::mem::replace(&mut taken[target as usize], true)
         {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::agree::Lent;
-use super::Window;
 use super::wire::{CALL, Call, DATA, DONE, Kind, Places, REPLY};
+use super::{Accumulate, Combination, Window};
 use crate::abi::constants::{MPI_ERR_OTHER, MPI_ERR_RMA_RANGE, MPI_SUCCESS};
-use crate::datatype::{Datatype, Element, Layout};
+use crate::datatype::{Element, Layout};
 use crate::engine::{Engine, Mode, RequestId, Source, Started, TagMatch, Transport};
-use crate::error::{MpiError, MpiResult};
+use crate::error::MpiError;
 use crate::memory::Buffer;
-use crate::op::{Builtin, OpRef, Reduction};
+use crate::op::Builtin;
 
 /// A member that calls.
 #[derive(Debug, Default)]
@@ -33,63 +33,31 @@ enum Busy {
     /// Data that is written to the window as it arrives.
     Writing(RequestId),
     /// Data to combine with the window.
-    Combining(Call, Lent),
+    Arriving(Call, Lent),
+    /// Elements that others use.
+    Combining(Combining),
     /// A lock that others hold.
     Locking,
 }
 
-/// The locks on this process's memory.
+/// Members that have asked by message for the lock on this process's memory and wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Locks {
-    held: Held,
-    /// Members that wait, and whether they want it alone, in the order in which they asked.
-    waiting: VecDeque<(u32, bool)>,
+pub(super) struct Waiting {
+    /// Whether they want it alone, in the order in which they asked.
+    queue: VecDeque<(u32, bool)>,
+    /// Whether members that use the lock themselves know that the first one wants it alone.
+    wants: bool,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    #[default]
-    Free,
-    Shared(u32),
-    Alone,
-}
-
-impl Locks {
-    /// Whether the lock was granted; otherwise the member waits.
-    fn lock(&mut self, origin: u32, alone: bool) -> bool {
-        if self.waiting.is_empty() && self.grant(alone) {
-            return true;
-        }
-        self.waiting.push_back((origin, alone));
-        false
-    }
-
-    fn grant(&mut self, alone: bool) -> bool {
-        let next = match (self.held, alone) {
-            (Held::Free, true) => Held::Alone,
-            (Held::Free, false) => Held::Shared(1),
-            (Held::Shared(count), false) => Held::Shared(count + 1),
-            (Held::Shared(_), true) | (Held::Alone, _) => return false,
-        };
-        self.held = next;
-        true
-    }
-
-    /// Returns the members that have it now.
-    fn unlock(&mut self) -> Vec<u32> {
-        self.held = match self.held {
-            Held::Shared(count @ 2..) => Held::Shared(count - 1),
-            Held::Free | Held::Shared(_) | Held::Alone => Held::Free,
-        };
-        let mut granted = Vec::new();
-        while let Some((origin, alone)) = self.waiting.front().copied()
-            && self.grant(alone)
-        {
-            self.waiting.pop_front();
-            granted.push(origin);
-        }
-        granted
-    }
+/// An accumulate that has all its data.
+#[derive(Debug)]
+struct Combining {
+    combination: Combination,
+    data: Box<[u8]>,
+    /// What was there before, if the member wants it.
+    before: Option<Box<[u8]>>,
+    elements: Buffer,
+    done: usize,
 }
 
 impl Window {
@@ -106,11 +74,15 @@ impl Window {
                     moved = true;
                 }
                 Err(error) => {
-                    self.broken.get_or_insert(error);
+                    self.break_down(error);
                     break;
                 }
             }
         }
+        if self.near.is_broken() {
+            self.break_down(MpiError::proc_aborted("another process on this node has reported a death"));
+        }
+        moved |= self.grant();
         let mut at = 0;
         while let Some(origin) = self.active.get(at).copied() {
             moved |= self.advance(engine, origin);
@@ -146,13 +118,23 @@ impl Window {
                     Some(_) => moved = true,
                     None => return self.stay(origin, Busy::Writing(id), moved),
                 },
-                Busy::Combining(call, data) => match data.outcome(engine) {
+                Busy::Arriving(call, data) => match data.outcome(engine) {
                     Ok((_, data)) => {
-                        self.combine(engine, origin, &call, &data);
                         moved = true;
+                        self.combine(engine, origin, &call, data);
+                        if !matches!(self.origins[origin as usize].busy, Busy::No) {
+                            return moved;
+                        }
                     }
-                    Err(data) => return self.stay(origin, Busy::Combining(call, data), moved),
+                    Err(data) => return self.stay(origin, Busy::Arriving(call, data), moved),
                 },
+                Busy::Combining(combining) => {
+                    self.go_on(engine, origin, combining);
+                    if !matches!(self.origins[origin as usize].busy, Busy::No) {
+                        return moved;
+                    }
+                    moved = true;
+                }
                 Busy::Locking => return self.stay(origin, Busy::Locking, moved),
             }
             let Some(next) = self.origins[origin as usize].queue.pop_front() else { return moved };
@@ -205,7 +187,7 @@ impl Window {
                 }
             }
             Kind::Accumulate | Kind::Fetch | Kind::Compare => match call.data.take() {
-                Some(data) => self.combine(engine, origin, &call, &data),
+                Some(data) => self.combine(engine, origin, &call, data.into()),
                 None => {
                     let len = call.places.len;
                     let room = crate::memory::zeroed(len).unwrap_or_default();
@@ -215,23 +197,50 @@ impl Window {
                     }
                     let (context, from) = (self.context, Source::Rank(origin));
                     let data = Lent::start(room, |buffer| engine.recv(context, from, TagMatch::Value(DATA), buffer));
-                    self.origins[origin as usize].busy = Busy::Combining(call, data);
+                    self.origins[origin as usize].busy = Busy::Arriving(call, data);
                 }
             },
             Kind::Flush => self.answer(engine, origin),
             Kind::LockShared | Kind::LockExclusive => {
-                if !self.locks.lock(origin, call.kind == Kind::LockExclusive) {
+                let alone = call.kind == Kind::LockExclusive;
+                if !self.waiting.queue.is_empty() || !self.near.try_lock_for(origin, alone) {
+                    // Before another look: whoever releases the lock wakes this process.
+                    self.near.announce_sleep(true);
+                    self.waiting.queue.push_back((origin, alone));
                     self.origins[origin as usize].busy = Busy::Locking;
+                    self.grant();
                 }
             }
             Kind::Unlock => {
-                for granted in self.locks.unlock() {
-                    self.origins[granted as usize].busy = Busy::No;
-                }
+                self.near.unlock_for(origin);
+                self.grant();
                 self.answer(engine, origin);
             }
             Kind::Complete => self.origins[origin as usize].completed += 1,
         }
+    }
+
+    /// Gives the lock to members that wait for it, in turn; returns whether any got it.
+    fn grant(&mut self) -> bool {
+        let mut granted = false;
+        while let Some((origin, alone)) = self.waiting.queue.front().copied() {
+            if !self.near.try_lock_for(origin, alone) {
+                if alone && !self.waiting.wants {
+                    self.near.want_own(true);
+                    self.waiting.wants = true;
+                }
+                break;
+            }
+            if self.waiting.wants {
+                self.near.want_own(false);
+                self.waiting.wants = false;
+            }
+            self.near.announce_sleep(false);
+            self.waiting.queue.pop_front();
+            self.origins[origin as usize].busy = Busy::No;
+            granted = true;
+        }
+        granted
     }
 
     /// Tells a member that everything so far is done, and the first error.
@@ -303,32 +312,61 @@ impl Window {
         found.map(|at| self.attached.swap_remove(at)).is_some()
     }
 
-    /// Whether all of these members have called `MPI_Win_complete`; if so, it counts as seen.
+    /// Whether all of these members have called `MPI_Win_complete`, and nothing is read from the window any more; if so, it counts as seen.
     pub fn take_completed(&mut self, origins: &[u32]) -> bool {
-        let all = origins.iter().all(|origin| self.origins[*origin as usize].completed > 0);
-        if all {
-            origins.iter().for_each(|origin| self.origins[*origin as usize].completed -= 1);
+        let has_told = |origin: u32| self.origins[origin as usize].completed > 0;
+        let all = self.direct.is_empty()
+            && origins.iter().all(|origin| has_told(*origin) || self.near.has_completed(*origin));
+        for origin in origins.iter().filter(|_| all) {
+            match &mut self.origins[*origin as usize].completed {
+                0 => self.near.take_completion(*origin),
+                told => *told -= 1,
+            }
         }
         all || self.broken.is_some()
     }
 
     /// Combines data with the window, and returns what was there before to the member that asked.
-    fn combine<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32, call: &Call, data: &[u8]) {
-        let place = self.place(origin, &call.places);
-        let fetches = call.kind != Kind::Accumulate;
-        let mut before = vec![0; if fetches { place.len() } else { 0 }];
-        if fetches {
-            place.read(0, &mut before);
+    fn combine<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32, call: &Call, data: Box<[u8]>) {
+        let elements = self.place(origin, &call.places);
+        let before = (call.kind != Kind::Accumulate).then(|| vec![0; elements.len()].into());
+        match combination(call) {
+            Some(combination) if combination.data_len(elements.len()) <= data.len() => {
+                self.go_on(engine, origin, Combining { combination, data, before, elements, done: 0 });
+            }
+            _ => {
+                if !(data.is_empty() && elements.is_empty()) {
+                    self.note_error(origin, MPI_ERR_RMA_RANGE);
+                }
+                self.give_back(engine, origin, before);
+            }
         }
-        let done = match call.kind {
-            Kind::Compare => compare(&place, &before, data),
-            _ => apply(call, &place, data),
-        };
-        if done.is_err() {
-            self.note_error(origin, MPI_ERR_RMA_RANGE);
+    }
+
+    fn go_on<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32, mut combining: Combining) {
+        let before = combining.before.as_mut().map_or(std::ptr::null_mut(), |before| before.as_mut_ptr());
+        let Combining { combination, data, elements, done, .. } = &combining;
+        let mut work = Accumulate { combination, data: data.as_ptr(), before, elements, done: *done };
+        // SAFETY: `combine` has checked the length of the data, and made room for what was there before; the elements are in the window.
+        let result = unsafe { self.near.accumulate_here(self.base, &mut work) };
+        let done = work.done;
+        match result {
+            None => {
+                combining.done = done;
+                self.origins[origin as usize].busy = Busy::Combining(combining);
+            }
+            Some(result) => {
+                if let Err(error) = result {
+                    self.note_error(origin, error.class);
+                }
+                self.give_back(engine, origin, combining.before);
+            }
         }
-        if fetches {
-            self.reply(engine, origin, REPLY, before.into());
+    }
+
+    fn give_back<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32, before: Option<Box<[u8]>>) {
+        if let Some(before) = before {
+            self.reply(engine, origin, REPLY, before);
         }
     }
 
@@ -337,8 +375,8 @@ impl Window {
             origin.queue.drain(..).for_each(|call| call.leave(engine));
             match std::mem::take(&mut origin.busy) {
                 Busy::Writing(id) => engine.forget(id),
-                Busy::Combining(_, data) => data.leave(engine),
-                Busy::No | Busy::Locking => {}
+                Busy::Arriving(_, data) => data.leave(engine),
+                Busy::No | Busy::Locking | Busy::Combining(_) => {}
             }
         }
         self.answers.drain(..).for_each(|answer| answer.leave(engine));
@@ -351,78 +389,11 @@ impl Window {
     }
 }
 
-fn invalid() -> MpiError {
-    MpiError::intern("invalid accumulate")
-}
-
-/// `data` is what to compare with, then what to write.
-fn compare(place: &Buffer, before: &[u8], data: &[u8]) -> MpiResult {
-    let (expected, new) = data.split_at_checked(place.len()).ok_or_else(invalid)?;
-    if new.len() != place.len() {
-        return Err(invalid());
-    }
-    if before == expected {
-        place.write(0, new);
-    }
-    Ok(())
-}
-
-fn apply(call: &Call, place: &Buffer, data: &[u8]) -> MpiResult {
-    let op = Builtin::of(call.op).ok_or_else(invalid)?;
-    match op {
-        Builtin::NoOp => return Ok(()),
-        _ if data.is_empty() && place.is_empty() => return Ok(()),
-        _ if data.len() != place.len() => return Err(invalid()),
-        Builtin::Replace => {
-            place.write(0, data);
-            return Ok(());
-        }
-        _ => {}
-    }
-    let element = Element::of(call.element).ok_or_else(invalid)?;
-    let datatype = Datatype::predefined(element);
-    let reduction = Reduction::new(&OpRef::Builtin(op), datatype, call.element)?;
-    let (size, extent) = (datatype.size(), datatype.extent() as usize);
-    if size == 0 || !data.len().is_multiple_of(size) {
-        return Err(invalid());
-    }
-    let count = data.len() / size;
-    if let Some(address) = place.as_contiguous().filter(|_| size == extent) {
-        // SAFETY: `count` elements are in both, and elements without holes may be anywhere.
-        unsafe { reduction.apply(data.as_ptr(), address, count) };
-        return Ok(());
-    }
-    // Elements with holes, or scattered ones: laid out here as in an array.
-    let mut packed = vec![0; data.len()];
-    place.read(0, &mut packed);
-    let mut arrays = [vec![0_u128; (count * extent).div_ceil(16)], vec![0_u128; (count * extent).div_ceil(16)]];
-    let [input, inout] = arrays.each_mut().map(|array| array.as_mut_ptr().cast::<u8>());
-    // SAFETY: each array has room for `count` elements one extent apart, and lives until the end of this function.
-    unsafe {
-        Buffer::new(input, count, datatype.layout()).write(0, data);
-        let target = Buffer::new(inout, count, datatype.layout());
-        target.write(0, &packed);
-        reduction.apply(input, inout, count);
-        target.read(0, &mut packed);
-    }
-    place.write(0, &packed);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_is_granted_in_the_order_of_requests() {
-        let mut locks = Locks::default();
-        assert!(locks.lock(0, false) && locks.lock(1, false));
-        assert!(!locks.lock(2, true) && !locks.lock(3, false) && !locks.lock(4, false));
-        assert!(locks.unlock().is_empty());
-        assert_eq!(locks.unlock(), [2]);
-        assert_eq!(locks.unlock(), [3, 4]);
-        assert!(locks.unlock().is_empty());
-        assert!(locks.unlock().is_empty());
-        assert!(locks.lock(5, true));
+/// `None` if there is no such combination.
+fn combination(call: &Call) -> Option<Combination> {
+    let element = Element::of(call.element)?;
+    match call.kind {
+        Kind::Compare => Some(Combination::compare(element)),
+        _ => Combination::new(Builtin::of(call.op)?, element).ok(),
     }
 }

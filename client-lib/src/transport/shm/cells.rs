@@ -112,10 +112,12 @@ impl Pool {
     #[inline]
     pub(super) fn fetch_next(&self, segment: &Segment, len: usize) {
         let Some(&cell) = self.small.free.front() else { return };
-        let (Some(head), Some(data)) = (segment.cell_head(cell), segment.cell(cell, len.min(FETCHED))) else { return };
+        let (Some(head), Some(data)) = (segment.cell_head(cell), segment.cell_room(cell, len.min(FETCHED))) else {
+            return;
+        };
         hint::writing(head);
-        for line in data.chunks(LINE) {
-            hint::writing(line);
+        for at in (0..data.len()).step_by(LINE) {
+            hint::writing(data.start().wrapping_add(at));
         }
     }
 

@@ -4,17 +4,21 @@
 //! 2 GB/s were measured, against 12 to 25 when the writer had sent it to memory at once. [`super::choice`] measures which is
 //! better.
 
-/// Copies all of `from` to the start of `into`, which must be at least as long and aligned to 16 bytes. Bypasses the
-/// caches if this processor can. Later writes become visible after the copy.
+use crate::memory::Room;
+
+/// Copies all of `from` to the start of a room that is at least as long. Bypasses the caches if this processor can and the address is a
+/// multiple of 16. Later writes become visible after the copy.
 #[inline]
-pub(super) fn stream(into: &mut [u8], from: &[u8]) {
-    let into = &mut into[..from.len()];
-    let whole = from.len() / LINE * LINE;
-    if cfg!(target_arch = "x86_64") && into.as_ptr().addr().is_multiple_of(16) {
-        lines(&mut into[..whole], &from[..whole]);
-        into[whole..].copy_from_slice(&from[whole..]);
-    } else {
-        into.copy_from_slice(from);
+#[expect(unsafe_code, reason = "shared memory is written by address")]
+pub(super) fn stream(into: Room<'_>, from: &[u8]) {
+    assert!(from.len() <= into.len(), "{} bytes in {}", from.len(), into.len());
+    let into = into.start();
+    let by_lines = cfg!(target_arch = "x86_64") && into.addr().is_multiple_of(16);
+    let (whole, rest) = from.split_at(if by_lines { from.len() / LINE * LINE } else { 0 });
+    // SAFETY: within the room; the address is a multiple of 16 if there are whole lines.
+    unsafe {
+        lines(into, whole);
+        std::ptr::copy_nonoverlapping(rest.as_ptr(), into.add(whole.len()), rest.len());
     }
 }
 
@@ -22,10 +26,10 @@ const LINE: usize = 64;
 
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "instructions without a safe form")]
-fn lines(into: &mut [u8], from: &[u8]) {
+unsafe fn lines(into: *mut u8, from: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    for (into, from) in into.chunks_exact_mut(LINE).zip(from.chunks_exact(LINE)) {
-        let (into, from) = (into.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+    for (index, from) in from.chunks_exact(LINE).enumerate() {
+        let (into, from) = (into.wrapping_add(index * LINE).cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
         // SAFETY: both are 64 bytes; `into` is aligned to 16, as `stream` has checked; every x86-64 processor has SSE2.
         unsafe {
             let line = [0, 1, 2, 3].map(|at| _mm_loadu_si128(from.add(at)));
@@ -40,9 +44,8 @@ fn lines(into: &mut [u8], from: &[u8]) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn lines(into: &mut [u8], from: &[u8]) {
-    into.copy_from_slice(from);
-}
+#[expect(unsafe_code, reason = "as above")]
+unsafe fn lines(_: *mut u8, _: &[u8]) {}
 
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -58,7 +61,7 @@ mod tests {
         for start in [0, 1, 16, 63] {
             for len in (0..200).chain([255, 256, 257, 900]) {
                 let mut target = Aligned([0; 1024]);
-                stream(&mut target.0[start..], &source[3..3 + len]);
+                stream(Room::new(&mut target.0[start..]), &source[3..3 + len]);
                 assert_eq!(target.0[start..start + len], source[3..3 + len]);
                 assert!(target.0[..start].iter().chain(&target.0[start + len..]).all(|byte| *byte == 0));
             }

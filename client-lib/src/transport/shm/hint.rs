@@ -4,11 +4,11 @@
 
 /// Prefetches the line of a value that will be written.
 #[inline(always)]
-pub(super) fn writing<T: ?Sized>(value: &T) {
+pub(super) fn writing<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(value).cast::<u8>(), options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prefetchw [{}]", in(reg) value.cast::<u8>(), options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = value;
@@ -16,11 +16,11 @@ pub(super) fn writing<T: ?Sized>(value: &T) {
 
 /// Prefetches the line of a value that will be read.
 #[inline(always)]
-pub(super) fn reading<T: ?Sized>(value: &T) {
+pub(super) fn reading<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(value).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(value.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = value;

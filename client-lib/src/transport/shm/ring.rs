@@ -27,6 +27,7 @@
 )]
 
 use super::hint;
+use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
 
 /// Bytes of data in a slot.
@@ -142,11 +143,11 @@ impl<'a> Ring<'a> {
 
     /// Fills the slot of a claimed position and publishes it.
     #[inline(always)]
-    pub(super) fn publish(self, position: u64, note: u32, fill: impl FnOnce(&mut [u8; DATA])) {
+    pub(super) fn publish(self, position: u64, note: u32, fill: impl FnOnce(Room<'_>)) {
         let slot = self.slot(position);
-        // SAFETY: only the sender that claimed a slot uses it until it is published. A peer that breaks this rule
-        // corrupts only the frames that it receives.
-        slot.data.with_mut(|data| fill(unsafe { &mut (*data).0 }));
+        // SAFETY: the data of a slot. Only the sender that claimed it uses it until it is published; a peer that breaks this rule corrupts
+        // only the frames that it receives.
+        slot.data.with_mut(|data| fill(unsafe { Room::shared(data.cast(), DATA) }));
         let word = u64::from(note) << 32 | u64::from(position.wrapping_add(1) as u32);
         slot.word.store(word, Ordering::Release);
         // The lines of the next slots are in the receiver's cache: they are prefetched while there is time.
@@ -271,7 +272,7 @@ mod tests {
 
     fn send(ring: Ring<'_>, known: &mut u64, note: u32) -> bool {
         let Some(position) = ring.claim(known, |_| ()) else { return false };
-        ring.publish(position, note, |data| data[0] = note as u8);
+        ring.publish(position, note, |data| data.put(0, [note as u8]));
         true
     }
 

@@ -30,6 +30,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use super::geometry::{CELL_HEAD, CellHead, Geometry, HEAD_BYTES};
 use super::ring::{Ring, RingHead, Slot};
 use super::ticket::{TICKETS, Ticket, TicketLine};
+use crate::memory::{Arrived, Room};
 use crate::shared_memory::sync::{AtomicU64, Line};
 
 #[repr(C)]
@@ -138,19 +139,23 @@ impl Segment {
     /// The first `len` bytes of a cell; `None` if there is no such cell or it is smaller. A peer that follows the
     /// protocol does not change them until the cell is freed; one that does not corrupts its own message.
     #[inline]
-    pub(super) fn cell(&self, cell: u32, len: usize) -> Option<&[u8]> {
-        let (at, room) = self.geometry.cell(cell)?;
-        // SAFETY: within the cell, which lies within the mapping.
-        (len <= room).then(|| unsafe { std::slice::from_raw_parts(self.base.add(at + CELL_HEAD).as_ptr(), len) })
+    pub(super) fn cell(&self, cell: u32, len: usize) -> Option<Arrived<'_>> {
+        // SAFETY: `cell_at` has found that many bytes, which are mapped as long as the segment exists.
+        self.cell_at(cell, len).map(|start| unsafe { Arrived::shared(start, len) })
     }
 
-    /// As [`Segment::cell`], for the owner of the segment to fill; it must have taken the cell from its pool.
+    /// Room in the first `len` bytes of a cell, which the owner of the segment fills once it has taken the cell from its pool.
     #[inline]
-    #[expect(clippy::mut_from_ref, reason = "the pool gives each cell to one frame at a time")]
-    pub(super) fn cell_mut(&self, cell: u32, len: usize) -> Option<&mut [u8]> {
+    pub(super) fn cell_room(&self, cell: u32, len: usize) -> Option<Room<'_>> {
+        // SAFETY: `cell_at` has found that many bytes, which are mapped as long as the segment exists.
+        self.cell_at(cell, len).map(|start| unsafe { Room::shared(start, len) })
+    }
+
+    #[inline]
+    fn cell_at(&self, cell: u32, len: usize) -> Option<*mut u8> {
         let (at, room) = self.geometry.cell(cell)?;
-        // SAFETY: within the cell, which lies within the mapping and has no other user now.
-        (len <= room).then(|| unsafe { std::slice::from_raw_parts_mut(self.base.add(at + CELL_HEAD).as_ptr(), len) })
+        // SAFETY: within the cell, which lies within the mapping.
+        (len <= room).then(|| unsafe { self.base.add(at + CELL_HEAD).as_ptr() })
     }
 }
 
@@ -183,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_of_a_cell_is_never_longer_than_the_cell() {
+    fn bytes_of_a_cell_are_never_more_than_the_cell_has() {
         let (segment, _) = Segment::create(GEOMETRY).unwrap();
-        assert_eq!(segment.cell(2, SMALL).map(<[u8]>::len), Some(SMALL));
+        assert_eq!(segment.cell(2, SMALL).map(|bytes| bytes.len()), Some(SMALL));
         assert!(segment.cell(2, SMALL + 1).is_none());
         assert!(segment.cell(4, LARGE + 1).is_none());
         assert!(segment.cell(5, 0).is_none());
         assert!(segment.cell_head(5).is_none());
-        segment.cell_mut(4, LARGE).unwrap().fill(7);
-        assert_eq!(segment.cell(4, LARGE).unwrap()[LARGE - 1], 7);
+        segment.cell_room(4, LARGE).unwrap().put(LARGE - 1, [7]);
+        assert_eq!(segment.cell(4, LARGE).unwrap().to_vec().last(), Some(&7));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::ring::{DATA, SlotData};
 use super::ticket::TICKETS;
 use super::{HELP, Shm, put};
 use crate::engine::{PullRefused, Pulled, Region, Sink};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, Room};
 use crate::shared_memory::cma;
 
 /// The receiver reads shorter messages alone.
@@ -165,11 +165,11 @@ struct Help {
 }
 
 impl Help {
-    fn encode(&self, data: &mut [u8; DATA]) {
+    fn encode(&self, data: Room<'_>) {
         let words =
             [self.region.address, self.address, self.len, pair(self.ticket, self.number), self.region.ticket.into()];
-        for (into, word) in data.chunks_exact_mut(8).zip(words) {
-            into.copy_from_slice(&word.to_ne_bytes());
+        for (at, word) in words.into_iter().enumerate() {
+            data.put(8 * at, word.to_ne_bytes());
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::engine::frame::Envelope;
 use crate::engine::{Landing, PullRefused, Pulled, Region};
-use crate::memory::Buffer;
+use crate::memory::{Arrived, Buffer};
 
 mod death;
 mod foreign;
@@ -25,7 +25,7 @@ struct Inbox {
 }
 
 impl Sink for Inbox {
-    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) {
         self.frames.push((from, frame, payload.to_vec()));
     }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::datatype::Layout;
 use crate::engine::frame::Envelope;
 use crate::engine::{Landing, PullRefused};
-use crate::memory::Buffer;
+use crate::memory::{Arrived, Buffer};
 use crate::transport::poller::Reports;
 
 mod connecting;
@@ -61,9 +61,9 @@ impl Received {
 }
 
 impl Sink for Received {
-    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) {
         if self.has_place_for(&frame, payload.len()) {
-            self.buffer().write(self.filled, payload);
+            payload.copy_to(&self.buffer(), self.filled, payload.len());
             self.filled += payload.len();
         } else {
             self.frames.push((from, frame, payload.to_vec()));

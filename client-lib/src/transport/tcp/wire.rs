@@ -15,6 +15,7 @@
 
 use crate::engine::frame::{BadFrame, Frame, HEAD_MAX};
 use crate::engine::{Landing, Peer, Sink};
+use crate::memory::{Arrived, Room};
 
 /// The longest payload of a frame, whatever limits the sender has: a receiver may have to buffer this much.
 pub(super) const FRAME_MAX: usize = 4 << 20;
@@ -54,7 +55,7 @@ impl Start {
     #[inline]
     pub(super) fn new(frame: &Frame, payload: usize) -> Self {
         let mut head = [0; HEAD_MAX];
-        let head_len = frame.encode(&mut head);
+        let head_len = frame.encode(Room::new(&mut head));
         let mut bytes = [0; START_MAX];
         bytes[..4].copy_from_slice(&(payload as u32).to_ne_bytes());
         bytes[4..8].copy_from_slice(&(head_len as u32).to_ne_bytes());
@@ -173,7 +174,7 @@ impl Incoming {
             bytes = &bytes[start - before..];
             if payload <= bytes.len() {
                 self.bye |= frame == Frame::Bye;
-                sink.on_frame(self.peer, frame, &bytes[..payload]);
+                sink.on_frame(self.peer, frame, Arrived::new(&bytes[..payload]));
                 bytes = &bytes[payload..];
             } else {
                 self.begin_payload(frame, payload, sink);
@@ -232,7 +233,7 @@ impl Incoming {
         {
             match into {
                 Into::Landing { .. } => sink.on_landed(self.peer, frame, len),
-                Into::Collected(collected) => sink.on_frame(self.peer, frame, &collected),
+                Into::Collected(collected) => sink.on_frame(self.peer, frame, Arrived::new(&collected)),
             }
         }
     }

@@ -36,7 +36,7 @@ impl Figure {
 
     /// Whether more is better; for times and memory less is better.
     fn more_is_better(&self) -> bool {
-        matches!(self.unit.as_str(), "GB/s" | "M/s")
+        matches!(self.unit.as_str(), "GB/s" | "M/s" | "%")
     }
 }
 

@@ -1,5 +1,5 @@
-//! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. One C program (`tests/bench/mpi/bench.c`) is built
-//! for each of them.
+//! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. Two C programs (`tests/bench/mpi/bench.c` and `rma.c`) are
+//! built for each of them.
 //!
 //! With two ranks, each has a core of its own (`taskset`); with more, the kernel places them. For TCP, rsd runs two daemons, which
 //! are two nodes; the other libraries are configured not to use shared memory.
@@ -29,7 +29,11 @@ const ROUNDS_FOR_TWO: usize = 5;
 const COLLECTIVE_BUDGET: &str = "150";
 
 /// The values of `--only`.
-const SECTIONS: [&str; 6] = ["p2p", "tcp", "coll", "start", "nodes", "size"];
+const SECTIONS: [&str; 7] = ["p2p", "tcp", "coll", "rma", "start", "nodes", "size"];
+
+/// The programs: that of most sections, and that of `rma`.
+const BENCH: &str = "bench";
+const RMA: &str = "rma";
 
 struct Wanted {
     sections: Vec<String>,
@@ -41,7 +45,7 @@ struct Wanted {
 }
 
 fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
-    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,start,nodes,size] [--peers-only] [--hydra] [--rounds N], or --sweep";
+    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,rma,start,nodes,size] [--peers-only] [--hydra] [--rounds N], or --sweep";
     let mut wanted =
         Wanted { sections: SECTIONS.map(str::to_owned).into(), peers_only: false, hydra: false, rounds: 5 };
     let mut words = args.iter().map(|word| word.to_string_lossy());
@@ -75,7 +79,8 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
     let two = |title: &str, way: Way, what: &str| {
         let rounds = wanted.rounds * ROUNDS_FOR_TWO;
-        let figures = bench.figures(rounds, way, 2, &[what, BUDGET], &|| bench.distance())?;
+        let program = if matches!(what, "rma" | "beside" | "overlap") { RMA } else { BENCH };
+        let figures = bench.figures(rounds, way, (2, program), &[what, BUDGET], &|| bench.distance())?;
         figures.print_by_distance(&format!("np = 2, {title}"), &bench.names(way), bench.ours);
         anyhow::Ok(())
     };
@@ -88,6 +93,12 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
                 for ranks in [4, 8, 16] {
                     bench.jobs(&format!("np = {ranks}"), Way::Shared, ranks, &["coll", COLLECTIVE_BUDGET])?;
                 }
+            }
+            "rma" => {
+                two("one-sided, shared memory", Way::Shared, "rma")?;
+                two("one-sided, TCP", Way::Tcp, "rma")?;
+                two("vectors, neighbours and threads", Way::Shared, "beside")?;
+                bench.overlaps()?;
             }
             "start" => bench.starts()?,
             "nodes" if bench.ours => nodes::starts(&bench.stage, bench.rounds)?,
@@ -139,7 +150,7 @@ impl Library {
 
 pub(super) struct Bench {
     stage: Stage,
-    /// The program that every library runs: a source file beside `bench.c`, without its ending.
+    /// The program that every library runs, unless another is named: a source file beside `bench.c`, without its ending.
     program: &'static str,
     ours: bool,
     hydra: bool,
@@ -157,20 +168,28 @@ const NODES: [&str; 4] = ["node-a", "node-b", "node-c", "node-d"];
 
 impl Bench {
     fn build(stage: Stage, wanted: &Wanted) -> anyhow::Result<Self> {
-        Self::compile(stage, "bench", !wanted.peers_only, wanted.hydra, wanted.rounds)
+        Self::compile(stage, &[BENCH, RMA], !wanted.peers_only, wanted.hydra, wanted.rounds)
     }
 
     /// Builds another program than `bench.c` for every library.
     pub(super) fn build_program(stage: Stage, program: &'static str) -> anyhow::Result<Self> {
-        Self::compile(stage, program, true, false, 1)
+        Self::compile(stage, &[program], true, false, 1)
     }
 
-    fn compile(stage: Stage, program: &'static str, ours: bool, hydra: bool, rounds: usize) -> anyhow::Result<Self> {
-        let source = places::root().join("tests/bench/mpi").join(program).with_extension("c");
+    fn compile(
+        stage: Stage,
+        programs: &[&'static str],
+        ours: bool,
+        hydra: bool,
+        rounds: usize,
+    ) -> anyhow::Result<Self> {
         let compile = |compiler: PathBuf, library: &str| {
-            let mut command = Command::new(&compiler);
-            let output = stage.dir().join(format!("{program}-{library}"));
-            quiet(command.args(["-O2", "-o"]).arg(output).arg(&source)).map(drop)
+            programs.iter().try_for_each(|program| {
+                let mut command = Command::new(&compiler);
+                let source = places::root().join("tests/bench/mpi").join(program).with_extension("c");
+                let output = stage.dir().join(format!("{program}-{library}"));
+                quiet(command.args(["-O2", "-pthread", "-o"]).arg(output).arg(&source)).map(drop)
+            })
         };
         step("compile the bench", || {
             let distance = places::root().join("tests/bench/mpi/distance.c");
@@ -180,7 +199,7 @@ impl Bench {
             compile(places::peer("openmpi")?.join("bin/mpicc"), "openmpi")?;
             if ours { compile(release_prefix()?.join("bin/mpicc"), "rsd") } else { Ok(()) }
         })?;
-        let bench = Self { stage, program, ours, hydra, rounds, cpus: cpus_of_two_cores()? };
+        let bench = Self { stage, program: programs[0], ours, hydra, rounds, cpus: cpus_of_two_cores()? };
         if ours && !bench.hydra {
             bench.start_daemons()?;
         }
@@ -222,7 +241,7 @@ impl Bench {
 
     /// Runs one job of each contender in turn and prints the table.
     fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
-        let figures = self.figures(self.rounds, way, ranks, args, &|| Ok(0.0))?;
+        let figures = self.figures(self.rounds, way, (ranks, BENCH), args, &|| Ok(0.0))?;
         figures.print(title, &self.names(way), self.ours && args[0] != "memory");
         Ok(())
     }
@@ -232,12 +251,12 @@ impl Bench {
         &self,
         rounds: usize,
         way: Way,
-        ranks: usize,
+        (ranks, program): (usize, &str),
         args: &[&str],
         distance: Distance<'_>,
     ) -> anyhow::Result<Figures> {
         let contenders = self.contenders(way);
-        let job = |mpi: Library| move || self.command(mpi, way, ranks, args);
+        let job = |mpi: Library| move || self.command_of(mpi, way, (ranks, program), args, ranks == 2);
         let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
         let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
         collect(&turns, rounds, self.stage.dir(), distance)
@@ -259,7 +278,7 @@ impl Bench {
         println!("\n| MPI_Init to MPI_Finalize (ms), np = |{names}{}", compared.0);
         println!("|---|{}", "---|".repeat(contenders.len() + compared.1));
         for ranks in [2, 8, 32] {
-            let job = |mpi: Library| move || self.command_of(mpi, Way::Shared, ranks, &["start"], false);
+            let job = |mpi: Library| move || self.command_of(mpi, Way::Shared, (ranks, BENCH), &["start"], false);
             let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
             let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
             let times = in_turn_for(&turns, self.rounds)?;
@@ -272,6 +291,29 @@ impl Bench {
                 _ => String::new(),
             };
             println!("| {ranks} |{cells}{compared}");
+        }
+        Ok(())
+    }
+
+    /// Measures how much of a transfer goes on while both ranks compute: with a thread for progress and without. No other library has such
+    /// a thread that is on by default.
+    fn overlaps(&self) -> anyhow::Result<()> {
+        if !self.ours {
+            return Ok(());
+        }
+        let kinds = [("one", Way::Shared), ("two", Way::Tcp)];
+        for (nodes, way) in kinds {
+            let job = |setting: &'static str| {
+                move || {
+                    let mut command = self.command_of(Library::Ours, way, (2, RMA), &["overlap"], true)?;
+                    command.env("RSD_MPI_PROGRESS", setting);
+                    Ok(command)
+                }
+            };
+            let (none, thread) = (job("none"), job("thread"));
+            let turns: [Contender<'_>; 2] = [&none, &thread];
+            let figures = collect(&turns, self.rounds, self.stage.dir(), &|| Ok(0.0))?;
+            figures.print(&format!("np = 2 on {nodes}, overlap"), &["RSD_MPI_PROGRESS=none", "=thread"], false);
         }
         Ok(())
     }
@@ -292,18 +334,25 @@ impl Bench {
     }
 
     pub(super) fn command(&self, mpi: Library, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<Command> {
-        self.command_of(mpi, way, ranks, args, ranks == 2)
+        self.command_of(mpi, way, (ranks, self.program), args, ranks == 2)
     }
 
-    /// The launcher's command line for this many ranks of the bench.
-    fn command_of(&self, mpi: Library, way: Way, ranks: usize, args: &[&str], pinned: bool) -> anyhow::Result<Command> {
+    /// The launcher's command line for this many ranks of a program.
+    fn command_of(
+        &self,
+        mpi: Library,
+        way: Way,
+        (ranks, program): (usize, &str),
+        args: &[&str],
+        pinned: bool,
+    ) -> anyhow::Result<Command> {
         let (mut command, library) = match mpi {
             Library::Ours if self.hydra => (self.hydra()?, "rsd"),
             Library::Ours => (self.rsctl(way)?, "rsd"),
             Library::Mpich | Library::MpichOfi => (self.hydra()?, "mpich"),
             Library::OpenMpi => (self.mpirun(way)?, "openmpi"),
         };
-        let program = &format!("./{}-{library}", self.program);
+        let program = &format!("./{program}-{library}");
         match (mpi, way) {
             (_, Way::Shared) | (Library::OpenMpi, Way::Tcp) => {}
             (Library::Ours, Way::Tcp) if self.hydra => drop(command.env("RSD_MPI_SHM", "off")),

@@ -46,7 +46,7 @@ impl Memory {
 
     fn send(&self, known: &mut u64, note: u32) -> bool {
         let Some(position) = self.ring().claim(known, |_| ()) else { return false };
-        self.ring().publish(position, note, |data| *data = [note as u8; DATA]);
+        self.ring().publish(position, note, |data| data.put(0, [note as u8; DATA]));
         if self.ring().wake() {
             self.ring_the_bell();
         }

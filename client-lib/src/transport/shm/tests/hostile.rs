@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use super::hello::Hello;
 use super::link::Up;
 use super::*;
+use crate::memory::Room;
 
 fn connected(test: &str) -> [Process; 2] {
     let mut world = world(test, |config| config);
@@ -26,12 +27,12 @@ fn up(process: &Process) -> &Up {
 fn put(process: &Process, note: u32, data: [u8; DATA]) {
     let ring = up(process).segment.ring();
     let position = ring.claim(&mut 0, |_| ()).unwrap();
-    ring.publish(position, note, |into| *into = data);
+    ring.publish(position, note, |into| into.put(0, data));
 }
 
 fn data(frame: &Frame, cell: u32, len: u32) -> [u8; DATA] {
     let mut data = [0; DATA];
-    frame.encode(data.first_chunk_mut().unwrap());
+    frame.encode(Room::new(&mut data));
     data[CELL_AT..CELL_AT + 4].copy_from_slice(&cell.to_ne_bytes());
     data[CELL_AT + 4..].copy_from_slice(&len.to_ne_bytes());
     data

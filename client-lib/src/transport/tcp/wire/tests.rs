@@ -13,7 +13,7 @@ struct Received {
 }
 
 impl Sink for Received {
-    fn on_frame(&mut self, _: Peer, frame: Frame, payload: &[u8]) {
+    fn on_frame(&mut self, _: Peer, frame: Frame, payload: Arrived<'_>) {
         self.frames.push((frame, payload.to_vec()));
     }
 
