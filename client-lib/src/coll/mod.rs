@@ -7,6 +7,7 @@
 //! function differ only in what drives the run. Two groups have schedules of their own ([`inter`]). Blocking collectives
 //! among processes of one node can bypass messages and use shared memory ([`node`]).
 
+pub mod layout;
 pub mod schedule;
 
 pub mod allgather;
@@ -25,6 +26,7 @@ pub mod inter;
 mod accumulator;
 pub mod choice;
 mod halving;
+mod tree;
 
 pub mod operands;
 pub mod run;
@@ -37,5 +39,6 @@ mod tests;
 
 pub use choice::Call;
 pub use halving::Vector;
+pub use layout::Layout;
 pub use running::{CollectiveId, Collectives, Members, Messages};
 pub use schedule::{Action, Area, Here, Schedule, Slice};
