@@ -132,6 +132,72 @@ pub enum Algorithm {
     Exscan(Scan),
 }
 
+/// What an algorithm is made of, if of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Composition {
+    Leaders,
+    Lanes,
+}
+
+impl Algorithm {
+    fn composition(self) -> Option<Composition> {
+        let is_led = matches!(
+            self,
+            Self::Barrier(Barrier::Leaders)
+                | Self::Bcast(Bcast::Leaders)
+                | Self::Gather(Gather::Leaders)
+                | Self::Scatter(Gather::Leaders)
+                | Self::Allgather(Allgather::Leaders)
+                | Self::Reduce(Reduce::Leaders)
+                | Self::Allreduce(Allreduce::Leaders)
+                | Self::ReduceScatter(ReduceScatter::Leaders)
+                | Self::Scan(Scan::Leaders)
+                | Self::Exscan(Scan::Leaders)
+        );
+        let has_lanes = matches!(
+            self,
+            Self::Barrier(Barrier::Lanes)
+                | Self::Bcast(Bcast::Lanes)
+                | Self::Allgather(Allgather::Lanes)
+                | Self::Alltoall(Alltoall::Lanes)
+                | Self::Reduce(Reduce::Lanes)
+                | Self::Allreduce(Allreduce::Lanes)
+                | Self::ReduceScatter(ReduceScatter::Lanes)
+        );
+        has_lanes.then_some(Composition::Lanes).or(is_led.then_some(Composition::Leaders))
+    }
+
+    /// Whether it is made of other algorithms, within nodes and between them.
+    pub fn is_composed(self) -> bool {
+        self.composition().is_some()
+    }
+
+    /// With leaders instead of lanes, if it has lanes.
+    fn led(self) -> Option<Self> {
+        match self {
+            Self::Barrier(_) => Some(Self::Barrier(Barrier::Leaders)),
+            Self::Bcast(_) => Some(Self::Bcast(Bcast::Leaders)),
+            Self::Allgather(_) => Some(Self::Allgather(Allgather::Leaders)),
+            Self::Reduce(_) => Some(Self::Reduce(Reduce::Leaders)),
+            Self::Allreduce(_) => Some(Self::Allreduce(Allreduce::Leaders)),
+            Self::ReduceScatter(_) => Some(Self::ReduceScatter(ReduceScatter::Leaders)),
+            Self::Gather(_) | Self::Scatter(_) | Self::Alltoall(_) | Self::Scan(_) | Self::Exscan(_) => None,
+        }
+    }
+}
+
+/// The choice for an allgather of so many bytes of all ranks together.
+fn allgather(layout: &Layout, total: u64) -> Allgather {
+    let block = total / u64::from(layout.size().max(1));
+    let bytes = if rules::is_measured(layout) { total } else { block };
+    choose(measured::ALLGATHER, tables::ALLGATHER, layout, bytes)
+}
+
+/// Whether there are several nodes, and several ranks on some.
+fn is_between(layout: &Layout) -> bool {
+    layout.nodes() > 1 && layout.most() > 1
+}
+
 impl Call {
     /// The steps of the rank `here.rank`.
     pub fn schedule(self, here: Here, layout: &Layout) -> Schedule {
@@ -148,9 +214,7 @@ impl Call {
             Self::Scatter { block, .. } => {
                 Algorithm::Scatter(choose(measured::SCATTER, tables::SCATTER, layout, block))
             }
-            Self::Allgather { block, .. } => {
-                Algorithm::Allgather(choose(measured::ALLGATHER, tables::ALLGATHER, layout, all(block)))
-            }
+            Self::Allgather { block, .. } => Algorithm::Allgather(allgather(layout, all(block))),
             Self::Alltoall { block, .. } => {
                 Algorithm::Alltoall(choose(measured::ALLTOALL, tables::ALLTOALL, layout, block))
             }
@@ -173,34 +237,30 @@ impl Call {
         }
     }
 
-    /// The steps of one rank by this algorithm, which must be one of this call. Where the layout or the operation does not permit it,
-    /// another one takes its place.
+    /// The steps of one rank by this algorithm, which must be one of this call. If it is a composition that the layout or the operation
+    /// does not permit, another one takes its place.
     pub fn by(self, how: Algorithm, here: Here, layout: &Layout) -> Schedule {
         let blocks = |block: u64| block * u64::from(here.size);
         let recv = |len: u64| Slice::all(Area::Recv, len);
         let own = |in_place: bool, len: u64| if in_place { recv(len) } else { Slice::all(Area::Send, len) };
         let nth = |all: Slice, block: u64, rank: u32| all.part(u64::from(rank) * block, block);
-        // What leads to a composition is left to it, if it applies.
-        let between = layout.nodes() > 1 && layout.most() > 1;
-        let ordered = |commutes: bool| between && (commutes || layout.is_in_order());
-        let in_lanes = |commutes: bool| ordered(commutes) && layout.is_even();
-        match (self, how) {
+        let rank = here.rank;
+        match (self, self.permitted(how, layout)) {
             _ if self.is_empty() => Schedule::default(),
             (Self::Barrier, Algorithm::Barrier(how)) => match how {
-                Barrier::Lanes if in_lanes(true) => lanes::barrier(here.rank, layout),
-                Barrier::Lanes | Barrier::Leaders if between => leaders::barrier(here.rank, layout),
+                Barrier::Lanes => lanes::barrier(rank, layout),
+                Barrier::Leaders => leaders::barrier(rank, layout),
                 Barrier::Dissemination(radix) => barrier::dissemination(here, radix),
-                Barrier::Lanes | Barrier::Leaders => barrier::dissemination(here, 2),
             },
             (Self::Bcast { root, len }, Algorithm::Bcast(how)) => match how {
-                Bcast::Lanes if in_lanes(true) => lanes::bcast(here.rank, layout, root, len),
-                Bcast::Lanes | Bcast::Leaders if between => leaders::bcast(here.rank, layout, root, len),
+                Bcast::Lanes => lanes::bcast(rank, layout, root, len),
+                Bcast::Leaders => leaders::bcast(rank, layout, root, len),
                 how => algorithms::bcast(here, how, root, recv(len)),
             },
             (Self::Gather { root, block, in_place }, Algorithm::Gather(how)) => {
                 let mine = place_of_root(here, root, in_place, Area::Recv, Area::Send, block);
                 match how {
-                    Gather::Leaders if between => leaders::gather(here.rank, layout, root, mine, block),
+                    Gather::Leaders => leaders::gather(rank, layout, root, mine, block),
                     how => algorithms::gather(here, how, root, mine, |rank| nth(recv(blocks(block)), block, rank)),
                 }
             }
@@ -208,48 +268,38 @@ impl Call {
                 let mine = place_of_root(here, root, in_place, Area::Send, Area::Recv, block);
                 let all = Slice::all(Area::Send, blocks(block));
                 match how {
-                    Gather::Leaders if between => leaders::scatter(here.rank, layout, root, mine, block),
+                    Gather::Leaders => leaders::scatter(rank, layout, root, mine, block),
                     how => algorithms::scatter(here, how, root, |rank| nth(all, block, rank), mine),
                 }
             }
             (Self::Allgather { block, in_place }, Algorithm::Allgather(how)) => {
                 let all = recv(blocks(block));
-                let mine = if in_place { nth(all, block, here.rank) } else { Slice::all(Area::Send, block) };
+                let mine = if in_place { nth(all, block, rank) } else { Slice::all(Area::Send, block) };
                 match how {
-                    Allgather::Lanes if in_lanes(true) => lanes::allgather(here.rank, layout, mine, block),
-                    Allgather::Lanes | Allgather::Leaders if between => {
-                        leaders::allgather(here.rank, layout, mine, |rank| nth(all, block, rank))
-                    }
+                    Allgather::Lanes => lanes::allgather(rank, layout, mine, block),
+                    Allgather::Leaders => leaders::allgather(rank, layout, mine, |rank| nth(all, block, rank)),
                     how => algorithms::allgather(here, how, mine, |from, to| {
                         all.part(u64::from(from) * block, u64::from(to - from) * block)
                     }),
                 }
             }
             (Self::Alltoall { block, in_place }, Algorithm::Alltoall(how)) => match how {
-                Alltoall::Lanes if in_lanes(true) => lanes::alltoall(here.rank, layout, block, in_place),
+                Alltoall::Lanes => lanes::alltoall(rank, layout, block, in_place),
                 how => algorithms::alltoall(here, how, block, in_place),
             },
             (Self::Reduce { root, vector, commutes, in_place }, Algorithm::Reduce(how)) => {
-                let mine = own(in_place && here.rank == root, vector.len());
+                let mine = own(in_place && rank == root, vector.len());
                 match how {
-                    Reduce::Lanes if in_lanes(commutes) => {
-                        lanes::reduce(here.rank, layout, root, mine, vector, commutes)
-                    }
-                    Reduce::Lanes | Reduce::Leaders if ordered(commutes) => {
-                        leaders::reduce(here.rank, layout, root, mine, vector, commutes)
-                    }
+                    Reduce::Lanes => lanes::reduce(rank, layout, root, mine, vector, commutes),
+                    Reduce::Leaders => leaders::reduce(rank, layout, root, mine, vector, commutes),
                     how => algorithms::reduce(here, how, root, mine, recv(vector.len()), vector, commutes),
                 }
             }
             (Self::Allreduce { vector, commutes, in_place }, Algorithm::Allreduce(how)) => {
                 let mine = own(in_place, vector.len());
                 match how {
-                    Allreduce::Lanes if in_lanes(commutes) => {
-                        lanes::allreduce(here.rank, layout, mine, vector, commutes)
-                    }
-                    Allreduce::Lanes | Allreduce::Leaders if ordered(commutes) => {
-                        leaders::allreduce(here.rank, layout, mine, vector, commutes)
-                    }
+                    Allreduce::Lanes => lanes::allreduce(rank, layout, mine, vector, commutes),
+                    Allreduce::Leaders => leaders::allreduce(rank, layout, mine, vector, commutes),
                     how => algorithms::allreduce(here, how, mine, recv(vector.len()), vector, commutes),
                 }
             }
@@ -258,30 +308,53 @@ impl Call {
                 let part = |rank: u32| (u64::from(rank) * len, len);
                 let mine = own(in_place, blocks(len));
                 match how {
-                    ReduceScatter::Lanes if in_lanes(commutes) => {
-                        lanes::reduce_scatter(here.rank, layout, mine, block, commutes)
-                    }
-                    ReduceScatter::Lanes | ReduceScatter::Leaders if ordered(commutes) => {
-                        leaders::reduce_scatter(here.rank, layout, mine, part, block.unit, commutes)
-                    }
+                    ReduceScatter::Lanes => lanes::reduce_scatter(rank, layout, mine, block, commutes),
+                    ReduceScatter::Leaders => leaders::reduce_scatter(rank, layout, mine, part, block.unit, commutes),
                     how => algorithms::reduce_scatter(here, how, mine, part, recv(len), block.unit, commutes),
                 }
             }
             (Self::Scan { vector, in_place }, Algorithm::Scan(how)) => {
                 let mine = own(in_place, vector.len());
                 match how {
-                    Scan::Leaders if ordered(false) => leaders::scan(here.rank, layout, mine, vector),
+                    Scan::Leaders => leaders::scan(rank, layout, mine, vector),
                     how => algorithms::scan(here, how, mine, recv(vector.len()), vector),
                 }
             }
             (Self::Exscan { vector, in_place }, Algorithm::Exscan(how)) => {
                 let mine = own(in_place, vector.len());
                 match how {
-                    Scan::Leaders if ordered(false) => leaders::exscan(here.rank, layout, mine, vector),
+                    Scan::Leaders => leaders::exscan(rank, layout, mine, vector),
                     how => algorithms::exscan(here, how, mine, recv(vector.len()), vector),
                 }
             }
             (call, how) => unreachable!("{how:?} is not an algorithm of {call:?}"),
+        }
+    }
+
+    /// The algorithm, or if it is a composition that the layout or the operation does not permit, a simpler one.
+    fn permitted(self, how: Algorithm, layout: &Layout) -> Algorithm {
+        let simple = || self.algorithm(&Layout::apart(layout.size()));
+        match how.composition() {
+            None => how,
+            Some(_) if !is_between(layout) || !(layout.is_in_order() || self.commutes()) => simple(),
+            Some(Composition::Lanes) if !layout.is_even() => how.led().unwrap_or_else(simple),
+            Some(Composition::Lanes | Composition::Leaders) => how,
+        }
+    }
+
+    /// Whether the result does not depend on the order of operands.
+    fn commutes(self) -> bool {
+        match self {
+            Self::Barrier
+            | Self::Bcast { .. }
+            | Self::Gather { .. }
+            | Self::Scatter { .. }
+            | Self::Allgather { .. }
+            | Self::Alltoall { .. } => true,
+            Self::Reduce { commutes, .. }
+            | Self::Allreduce { commutes, .. }
+            | Self::ReduceScatterBlock { commutes, .. } => commutes,
+            Self::Scan { .. } | Self::Exscan { .. } => false,
         }
     }
 

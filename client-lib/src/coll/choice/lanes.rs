@@ -55,7 +55,7 @@ pub(super) fn bcast(rank: u32, layout: &Layout, root: u32, len: u64) -> Schedule
 
 /// The ranks of a node allgather `range(place, place + 1)`, which each has in its place of `all`.
 fn gather_parts(schedule: &mut Schedule, view: View<'_>, all: Slice, range: impl Fn(u32, u32) -> Slice) {
-    let how = choose(measured::ALLGATHER, tables::ALLGATHER, &Layout::together(view.layout.most()), all.len);
+    let how = super::allgather(&Layout::together(view.layout.most()), all.len);
     let range = |from: u32, to: u32| Slice { area: Area::Recv, ..range(from, to) };
     let own = range(view.place, view.place + 1);
     let part = algorithms::allgather(view.inside(), how, own, range);

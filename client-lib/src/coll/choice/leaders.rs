@@ -26,7 +26,9 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// The layout has several nodes, of which some have several ranks: otherwise the parts would be compositions again.
     pub(super) fn new(rank: u32, layout: &'a Layout) -> Self {
+        debug_assert!(super::is_between(layout), "{layout:?}");
         Self { layout, rank, node: layout.node(rank), place: layout.place(rank), chief: None }
     }
 
@@ -208,7 +210,7 @@ pub(super) fn allgather(rank: u32, layout: &Layout, own: Slice, place: impl Fn(u
     view.embed_within(&mut schedule, &part, own, sorted);
     if view.leads() {
         let (here, nodes) = view.outside();
-        let how = match choose(measured::ALLGATHER, tables::ALLGATHER, &nodes, len) {
+        let how = match super::allgather(&nodes, len) {
             // Of blocks that are too different, the longest would go round while others wait.
             Allgather::Ring if !layout.is_even() => Allgather::Logarithmic(2),
             how => how,

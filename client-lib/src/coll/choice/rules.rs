@@ -20,9 +20,14 @@ pub(super) const fn from<A>(nodes: u32, each: u32, bytes: u64, then: A) -> Rule<
 /// a table of their own.
 pub(super) fn choose<A: Copy>(measured: &[Rule<A>], modelled: &[Rule<A>], layout: &Layout, bytes: u64) -> A {
     let (nodes, each) = (layout.nodes(), layout.most());
-    let rules = if nodes <= 1 && each <= MEASURED { measured } else { modelled };
+    let rules = if is_measured(layout) { measured } else { modelled };
     let holds = |rule: &&Rule<A>| nodes >= rule.nodes && each >= rule.each && bytes >= rule.bytes;
     rules.iter().rev().find(holds).unwrap_or(&rules[0]).then
+}
+
+/// Whether the measured tables hold.
+pub(super) fn is_measured(layout: &Layout) -> bool {
+    layout.nodes() <= 1 && layout.most() <= MEASURED
 }
 
 /// With more ranks on one node than this, the model decides: no machine with as many cores was there to measure.

@@ -6,7 +6,7 @@ use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::super::{allgather, alltoall, gather};
 use super::algorithms::{self, Allgather, ReduceScatter, WINDOW};
 use super::rules::choose;
-use super::{leaders, measured, tables};
+use super::{is_between, leaders, measured, tables};
 
 /// `MPI_Gatherv`: `own` is this rank's bytes; `lens[rank]` is each rank's, known only to the root.
 pub fn gatherv(here: Here, root: u32, own: u64, lens: &[u64], in_place: bool) -> Schedule {
@@ -27,9 +27,9 @@ pub fn allgatherv(here: Here, layout: &Layout, own: u64, lens: &[u64], in_place:
     let block = |rank: u32| Slice::all(Area::RecvFrom(rank), lens[rank as usize]);
     let mine = if in_place { block(here.rank) } else { Slice::all(Area::Send, own) };
     let mut schedule = Schedule::default();
-    match choose(measured::ALLGATHER, tables::ALLGATHER, layout, lens.iter().sum()) {
+    match super::allgather(layout, lens.iter().sum()) {
         Allgather::Logarithmic(radix) => allgather::bruck(&mut schedule, here, radix, mine, block),
-        Allgather::Leaders | Allgather::Lanes if layout.nodes() > 1 && layout.most() > 1 => {
+        Allgather::Leaders | Allgather::Lanes if is_between(layout) => {
             return leaders::allgather(here.rank, layout, mine, block);
         }
         Allgather::Ring | Allgather::Leaders | Allgather::Lanes => {
@@ -72,12 +72,14 @@ pub fn reduce_scatterv(
     }
     let own = Slice::all(if in_place { Area::Recv } else { Area::Send }, end);
     let part = |rank: u32| parts[rank as usize];
-    let between = layout.nodes() > 1 && layout.most() > 1 && (commutes || layout.is_in_order());
-    match choose(measured::REDUCE_SCATTER, tables::REDUCE_SCATTER, layout, end) {
-        ReduceScatter::Leaders | ReduceScatter::Lanes if between => {
+    let choice = |layout: &Layout| choose(measured::REDUCE_SCATTER, tables::REDUCE_SCATTER, layout, end);
+    match choice(layout) {
+        ReduceScatter::Leaders | ReduceScatter::Lanes if is_between(layout) && (commutes || layout.is_in_order()) => {
             leaders::reduce_scatter(here.rank, layout, own, part, unit, commutes)
         }
         how => {
+            let is_composed = matches!(how, ReduceScatter::Leaders | ReduceScatter::Lanes);
+            let how = if is_composed { choice(&Layout::apart(here.size)) } else { how };
             let result = Slice::all(Area::Recv, part(here.rank).1);
             algorithms::reduce_scatter(here, how, own, part, result, unit, commutes)
         }
