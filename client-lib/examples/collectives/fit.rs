@@ -96,7 +96,8 @@ fn grown(mut table: Vec<Rule>, fixed: usize, thresholds: &[Threshold], many: usi
             }
         }
         if best.2.is_empty() {
-            let ends = (fixed..=table.len()).map(|at| (at, boxed(&table[at..], &table[..at], thresholds, many, places)));
+            let ends =
+                (fixed..=table.len()).map(|at| (at, boxed(&table[at..], &table[..at], thresholds, many, places)));
             let (at, (gain, rules)) =
                 ends.max_by(|one, two| one.1.0.total_cmp(&two.1.0)).unwrap_or_else(|| (fixed, (0.0, Vec::new())));
             best = (gain, at, rules);

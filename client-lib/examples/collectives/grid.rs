@@ -51,7 +51,7 @@ const NODES: [u32; 6] = [1, 2, 4, 16, 256, 4096];
 const EACH: [u32; 4] = [1, 4, 32, 128];
 
 /// Other counts.
-const ODD: [(u32, u32); 6] = [(3, 1), (12, 1), (100, 1), (3, 6), (12, 12), (100, 6)];
+const ODD: [(u32, u32); 8] = [(3, 1), (12, 1), (100, 1), (2, 2), (5, 3), (3, 6), (12, 12), (100, 6)];
 
 /// Every third power of two, from 1 B to 16 MiB.
 fn sizes() -> impl Iterator<Item = u64> {
