@@ -24,7 +24,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
-use plan::{On, Plan, What, inter, intra};
+use plan::{On, Plan, What, inter, intra, layout};
 
 macro_rules! forms {
     ($($plan:ident: $blocking:ident $starting:ident $init:ident ($($name:ident: $type:ty),*; $comm:ident) $names:literal;)*) => {
@@ -171,6 +171,7 @@ const TAGS: u32 = 1 << 29;
 /// A run that is ready to start.
 fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId>, Members)> {
     let Plan { comm, members, what, operands, reduction, fault } = plan;
+    let layout = layout(state, state.comms.get(comm)?);
     let communicator = state.comms.get_mut(comm)?;
     let (started, first) = match way {
         Way::Blocking => (&mut communicator.collectives, 0),
@@ -180,8 +181,8 @@ fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId
     let tag = first + *started % TAGS;
     *started = started.wrapping_add(1);
     let schedule = match what {
-        What::Call(call) => state.collectives.schedule(call, members.here),
-        What::Varied(varied) => Arc::new(varied.schedule(members.here, &operands)),
+        What::Call(call) => state.collectives.schedule(call, members.here, &layout),
+        What::Varied(varied) => Arc::new(varied.schedule(members.here, &layout, &operands)),
         What::Uneven(uneven) => Arc::new(plan::schedule_of_uneven(uneven, members.here, &operands)),
         What::Schedule(schedule) => Arc::new(schedule),
     };

@@ -1,7 +1,7 @@
 //! `MPI_Allgather` and `MPI_Allgatherv`: the phases that bring each block to every rank. Each rank's own block is
 //! already in its place, except for [`bruck`].
 
-use super::schedule::{Here, Schedule, Slice, powers_below};
+use super::schedule::{Here, Schedule, Slice, multiples_of, powers_below, powers_of};
 
 /// Recursive doubling, for n a power of two: in round k, two ranks 2ᵏ apart exchange all the blocks they hold.
 /// `range(from, to)` is where the blocks of these ranks lie contiguously. log₂ n rounds; each rank sends every block
@@ -27,10 +27,10 @@ pub fn ring(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
     }
 }
 
-/// Bruck: in round k each rank receives from the rank 2ᵏ after it as many blocks as it already has. Works for any n in
-/// ⌈log₂ n⌉ rounds; each rank sends every block but one, once. Memory: all blocks, stored from this rank's block on and
-/// copied to their places at the end.
-pub fn bruck(schedule: &mut Schedule, here: Here, own: Slice, block: impl Fn(u32) -> Slice) {
+/// Bruck: in round k, with radix r, each rank receives from the ranks rᵏ, 2rᵏ … after it as many blocks as it already has, from
+/// each. Works for any n in ⌈logᵣ n⌉ rounds; each rank sends every block but one, once, in at most (r - 1) ⌈logᵣ n⌉
+/// messages. Memory: all blocks, stored from this rank's block on and copied to their places at the end.
+pub fn bruck(schedule: &mut Schedule, here: Here, radix: u32, own: Slice, block: impl Fn(u32) -> Slice) {
     let starts: Vec<u64> = std::iter::once(0)
         .chain((0..here.size).scan(0, |end, distance| {
             *end += block(here.next(distance)).len;
@@ -43,10 +43,12 @@ pub fn bruck(schedule: &mut Schedule, here: Here, own: Slice, block: impl Fn(u32
         all.part(start, starts[to as usize] - start)
     };
     schedule.copy(own, range(0, 1));
-    for distance in powers_below(here.size) {
-        let many = distance.min(here.size - distance);
-        schedule.recv(here.peer(here.next(distance)), range(distance, distance + many));
-        schedule.send(here.peer(here.back(distance)), range(0, many));
+    for power in powers_of(radix, here.size) {
+        for distance in multiples_of(power, radix, here.size) {
+            let many = power.min(here.size - distance);
+            schedule.recv(here.peer(here.next(distance)), range(distance, distance + many));
+            schedule.send(here.peer(here.back(distance)), range(0, many));
+        }
         schedule.wait();
     }
     for distance in 0..here.size {

@@ -1,32 +1,45 @@
 //! `MPI_Alltoall`, `MPI_Alltoallv` and `MPI_Alltoallw`.
 
-use super::schedule::{Here, Schedule, Slice, powers_below};
+use super::schedule::{Here, Schedule, Slice, multiples_of, powers_of};
 
-/// Bruck: blocks travel by the binary digits of their distance. ⌈log₂ n⌉ rounds in which each rank sends about n/2
-/// blocks in one message. All of `from` is read before `to` is written, so they may be the same. Memory: twice all
-/// blocks.
-pub fn bruck(here: Here, from: Slice, to: Slice, block: u64) -> Schedule {
+/// Bruck: blocks travel by the digits of their distance to the base r. ⌈logᵣ n⌉ rounds, in each of which a rank sends at
+/// most r - 1 messages of about n/r blocks. All of `from` is read before `to` is written, so they may be the same. Memory:
+/// all blocks, and twice what travels in one round.
+pub fn bruck(here: Here, radix: u32, from: Slice, to: Slice, block: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let nth = |all: Slice, index: u32| all.part(u64::from(index) * block, block);
+    // The blocks that travel this far in the round of this power, as slices of all blocks.
+    let going = |power: u32, distance: u32| {
+        let firsts = (distance..here.size).step_by(power.saturating_mul(radix) as usize);
+        firsts.map(move |first| (u64::from(first) * block, u64::from(power.min(here.size - first)) * block))
+    };
+    let in_round = |power: u32| multiples_of(power, radix, here.size).flat_map(move |distance| going(power, distance));
+    let bytes = |power: u32| in_round(power).map(|(_, len)| len).sum::<u64>();
+    let most = powers_of(radix, here.size).map(bytes).max().unwrap_or(0);
     // Block i of `turned` still has i ranks to travel.
     let turned = schedule.temporary(from.len);
-    let half = u64::from(here.size / 2) * block;
-    let (out, back) = (schedule.temporary(half), schedule.temporary(half));
+    let (out, back) = (schedule.temporary(most), schedule.temporary(most));
     for distance in 0..here.size {
         schedule.copy(nth(from, here.next(distance)), nth(turned, distance));
     }
-    for distance in powers_below(here.size) {
-        let going = || (0..here.size).filter(|index| index & distance != 0).zip(0..);
-        let mut many = 0;
-        for (index, place) in going() {
-            schedule.copy(nth(turned, index), nth(out, place));
-            many += block;
+    for power in powers_of(radix, here.size) {
+        let mut end = 0;
+        for (at, len) in in_round(power) {
+            schedule.copy(turned.part(at, len), out.part(end, len));
+            end += len;
         }
-        schedule.recv(here.peer(here.back(distance)), back.part(0, many));
-        schedule.send(here.peer(here.next(distance)), out.part(0, many));
+        let mut start = 0;
+        for distance in multiples_of(power, radix, here.size) {
+            let len = going(power, distance).map(|(_, len)| len).sum();
+            schedule.recv(here.peer(here.back(distance)), back.part(start, len));
+            schedule.send(here.peer(here.next(distance)), out.part(start, len));
+            start += len;
+        }
         schedule.wait();
-        for (index, place) in going() {
-            schedule.copy(nth(back, place), nth(turned, index));
+        let mut end = 0;
+        for (at, len) in in_round(power) {
+            schedule.copy(back.part(end, len), turned.part(at, len));
+            end += len;
         }
     }
     for distance in 0..here.size {

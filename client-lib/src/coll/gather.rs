@@ -1,88 +1,92 @@
 //! `MPI_Gather`, `MPI_Gatherv`, `MPI_Scatter` and `MPI_Scatterv`.
 
-use super::bcast::parent_distance;
-use super::schedule::{Here, Schedule, Slice, powers_below};
+use super::schedule::{Here, Schedule, Slice};
+use super::tree::{Child, Tree};
 
-/// Binomial tree: each rank collects the blocks of its subtree and sends them to its parent. `own` is this rank's block;
-/// `all` is all blocks in rank order, at the root only. `here` is counted from the root.
+/// K-nomial tree: each rank collects the blocks of its subtree and sends them to its parent. `own` is this rank's block;
+/// `place(rank)` is where the block of each rank of the communicator goes at the root; all ranks know the lengths. `here` is
+/// counted from the root.
 ///
-/// ⌈log₂ n⌉ rounds, n - 1 messages, one more where the root's subtree wraps round; each block travels up to log₂ n times.
-/// Memory: half of all blocks at the root's largest child.
-pub fn binomial_gather(here: Here, own: Slice, all: Slice) -> Schedule {
+/// ⌈logᵣ n⌉ rounds for radix r, n - 1 messages, more where what the root gets from one child lies in two pieces; each block travels
+/// up to ⌈logᵣ n⌉ times. Memory: what the largest child of the root collects; also at the root if it lies in many pieces.
+pub fn tree_gather(here: Here, radix: u32, own: Slice, place: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
-    let block = if here.rank == 0 { all.len / u64::from(here.size) } else { own.len };
-    let reach = parent_distance(here);
-    let gathered = if here.rank == 0 {
-        schedule.copy(own, all.part(u64::from(here.peer(0)) * block, block));
-        all
-    } else if below(here, here.rank) == 1 {
-        own
-    } else {
-        let gathered = schedule.temporary(u64::from(below(here, here.rank)) * block);
-        schedule.copy(own, gathered.part(0, block));
-        gathered
-    };
-    for distance in powers_below(reach).filter(|distance| here.rank + distance < here.size) {
-        let child = here.rank + distance;
-        if here.rank == 0 {
-            for (_, (at, len)) in pieces_at_root(here, child, block) {
-                schedule.recv(here.peer(child), all.part(at, len));
+    let tree = Tree::new(here, radix);
+    let blocks = |from: u32, many: u32| (from..from + many).map(|rank| place(here.peer(rank))).map(|it| it.len).sum();
+    let Some(parent) = tree.parent else {
+        schedule.copy(own, place(here.peer(0)));
+        let mut parcels = Vec::new();
+        for child in &tree.children {
+            let pieces = pieces(here, *child, &place);
+            if pieces.len() > PIECES {
+                let parcel = schedule.temporary(pieces.iter().map(|piece| piece.len).sum());
+                schedule.recv(here.peer(child.rank), parcel);
+                parcels.push((parcel, pieces));
+            } else {
+                pieces.iter().for_each(|piece| schedule.recv(here.peer(child.rank), *piece));
             }
-        } else {
-            let len = u64::from(below(here, child)) * block;
-            schedule.recv(here.peer(child), gathered.part(u64::from(distance) * block, len));
         }
-    }
-    schedule.wait();
-    if here.rank > 0 {
-        let parent = here.rank - reach;
-        if parent == 0 {
-            for (at, (_, len)) in pieces_at_root(here, here.rank, block) {
-                schedule.send(here.peer(0), gathered.part(at, len));
-            }
-        } else {
-            schedule.send(here.peer(parent), gathered);
+        schedule.wait();
+        for (parcel, pieces) in parcels {
+            in_turn(parcel, &pieces).for_each(|(part, piece)| schedule.copy(part, piece));
+        }
+        return schedule;
+    };
+    let mut gathered = own;
+    if !tree.children.is_empty() {
+        gathered = schedule.temporary(blocks(here.rank, tree.many));
+        schedule.copy(own, gathered.part(0, own.len));
+        for child in &tree.children {
+            let at = blocks(here.rank, child.rank - here.rank);
+            schedule.recv(here.peer(child.rank), gathered.part(at, blocks(child.rank, child.many)));
         }
         schedule.wait();
     }
+    let pieces =
+        if parent == 0 { pieces(here, Child { rank: here.rank, many: tree.many }, &place) } else { Vec::new() };
+    if (1..=PIECES).contains(&pieces.len()) {
+        in_turn(gathered, &pieces).for_each(|(part, _)| schedule.send(here.peer(0), part));
+    } else {
+        schedule.send(here.peer(parent), gathered);
+    }
+    schedule.wait();
     schedule
 }
 
-/// The reverse: each rank receives the blocks of its subtree and sends each child its blocks. Cost as for
-/// [`binomial_gather`].
-pub fn binomial_scatter(here: Here, all: Slice, own: Slice) -> Schedule {
+/// The reverse: each rank receives the blocks of its subtree and sends each child its blocks. Cost as for [`tree_gather`].
+pub fn tree_scatter(here: Here, radix: u32, place: impl Fn(u32) -> Slice, own: Slice) -> Schedule {
     let mut schedule = Schedule::default();
-    let block = if here.rank == 0 { all.len / u64::from(here.size) } else { own.len };
-    let reach = parent_distance(here);
-    let got = if here.rank == 0 {
-        all
-    } else {
-        let many = below(here, here.rank);
-        let got = if many == 1 { own } else { schedule.temporary(u64::from(many) * block) };
-        let parent = here.rank - reach;
-        if parent == 0 {
-            for (at, (_, len)) in pieces_at_root(here, here.rank, block) {
-                schedule.recv(here.peer(0), got.part(at, len));
+    let tree = Tree::new(here, radix);
+    let blocks = |from: u32, many: u32| (from..from + many).map(|rank| place(here.peer(rank))).map(|it| it.len).sum();
+    let Some(parent) = tree.parent else {
+        for child in tree.children.iter().rev() {
+            let pieces = pieces(here, *child, &place);
+            if pieces.len() > PIECES {
+                let parcel = schedule.temporary(pieces.iter().map(|piece| piece.len).sum());
+                in_turn(parcel, &pieces).for_each(|(part, piece)| schedule.copy(piece, part));
+                schedule.send(here.peer(child.rank), parcel);
+            } else {
+                pieces.iter().for_each(|piece| schedule.send(here.peer(child.rank), *piece));
             }
-        } else {
-            schedule.recv(here.peer(parent), got);
         }
+        schedule.copy(place(here.peer(0)), own);
         schedule.wait();
-        got
+        return schedule;
     };
-    for distance in powers_below(reach).rev().filter(|distance| here.rank + distance < here.size) {
-        let child = here.rank + distance;
-        if here.rank == 0 {
-            for (_, (at, len)) in pieces_at_root(here, child, block) {
-                schedule.send(here.peer(child), all.part(at, len));
-            }
-        } else {
-            let len = u64::from(below(here, child)) * block;
-            schedule.send(here.peer(child), got.part(u64::from(distance) * block, len));
-        }
+    let got = if tree.children.is_empty() { own } else { schedule.temporary(blocks(here.rank, tree.many)) };
+    let pieces =
+        if parent == 0 { pieces(here, Child { rank: here.rank, many: tree.many }, &place) } else { Vec::new() };
+    if (1..=PIECES).contains(&pieces.len()) {
+        in_turn(got, &pieces).for_each(|(part, _)| schedule.recv(here.peer(0), part));
+    } else {
+        schedule.recv(here.peer(parent), got);
     }
-    let mine = if here.rank == 0 { all.part(u64::from(here.peer(0)) * block, block) } else { got.part(0, block) };
-    schedule.copy(mine, own);
+    schedule.wait();
+    for child in tree.children.iter().rev() {
+        let at = blocks(here.rank, child.rank - here.rank);
+        schedule.send(here.peer(child.rank), got.part(at, blocks(child.rank, child.many)));
+    }
+    schedule.copy(got.part(0, own.len), own);
     schedule.wait();
     schedule
 }
@@ -119,18 +123,27 @@ pub fn linear_scatter(here: Here, root: u32, to: impl Fn(u32) -> Slice, own: Sli
     schedule
 }
 
-/// The number of ranks in a rank's subtree, including itself.
-fn below(here: Here, rank: u32) -> u32 {
-    parent_distance(here.at(rank)).min(here.size - rank)
+/// What lies at the root in more pieces than this is copied there.
+const PIECES: usize = 2;
+
+/// Where the blocks of a subtree lie at the root, in order: several that lie one after the other are one piece. There are two if
+/// the root is not rank 0 and the subtree wraps round.
+fn pieces(here: Here, child: Child, place: &impl Fn(u32) -> Slice) -> Vec<Slice> {
+    let mut pieces: Vec<Slice> = Vec::new();
+    for slice in (child.rank..child.rank + child.many).map(|rank| place(here.peer(rank))).filter(|it| it.len > 0) {
+        match pieces.last_mut() {
+            Some(last) if last.area == slice.area && last.at + last.len == slice.at => last.len += slice.len,
+            Some(_) | None => pieces.push(slice),
+        }
+    }
+    pieces
 }
 
-/// Where the blocks of a child's subtree lie at the root, in order. They wrap round, in two pieces, if the root is not
-/// rank 0. Each piece: its offset among the subtree's bytes, and its (offset, length) at the root.
-fn pieces_at_root(here: Here, child: u32, block: u64) -> impl Iterator<Item = (u64, (u64, u64))> {
-    let (first, many) = (here.peer(child), below(here, child));
-    let straight = many.min(here.size - first);
-    let bytes = move |ranks: u32| u64::from(ranks) * block;
-    let before_end = (0, (bytes(first), bytes(straight)));
-    let round_end = (bytes(straight), (0, bytes(many - straight)));
-    [before_end, round_end].into_iter().filter(|piece| piece.1.1 > 0)
+/// The pieces, each with its part of a parcel that has all of them in order.
+fn in_turn(parcel: Slice, pieces: &[Slice]) -> impl Iterator<Item = (Slice, Slice)> {
+    pieces.iter().scan(0, move |end, piece| {
+        let part = parcel.part(*end, piece.len);
+        *end += piece.len;
+        Some((part, *piece))
+    })
 }

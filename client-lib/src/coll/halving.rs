@@ -93,6 +93,14 @@ impl Vector {
         self.count * self.unit
     }
 
+    /// Of `parts` nearly equal parts without a rest, the one with this index: its (offset, length) in bytes.
+    pub fn part(self, index: u32, parts: u32) -> (u64, u64) {
+        let (index, parts) = (u64::from(index), u64::from(parts));
+        let (short, longer) = (self.count / parts, self.count % parts);
+        let start = index * short + index.min(longer);
+        (start * self.unit, (short + u64::from(index < longer)) * self.unit)
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(self) -> bool {
         self.len() == 0

@@ -1,11 +1,13 @@
 //! Collectives of two groups, in which the data of each group goes to the other group (MPI 5.0 §6.2.3).
 //!
 //! Messages travel in the *union* of both groups, one group after the other, so a schedule uses ranks of the union. The part
-//! that stays within a group is that group's intracommunicator schedule, embedded. A barrier is a barrier of the union.
+//! that stays within a group is that group's intracommunicator schedule, embedded. A barrier is a barrier of the union. Which ranks share a
+//! node is not considered.
 
 use super::choice::Call;
 use super::gather;
 use super::halving::Vector;
+use super::layout::Layout;
 use super::schedule::{Area, Here, Schedule, Slice};
 
 /// The process that a schedule is for, and the two groups.
@@ -55,11 +57,11 @@ pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
     let call = Call::Bcast { root: 0, len };
     match root {
         Root::This => {
-            let all = call.schedule(Here::new(0, sides.remote + 1));
+            let all = call.schedule(Here::new(0, sides.remote + 1), &Layout::apart(sides.remote + 1));
             schedule.embed(&all, |rank| sides.remote_rank(rank.saturating_sub(1)), |area| Slice::all(area, len));
         }
         Root::Remote(root) => {
-            let all = call.schedule(Here::new(sides.rank + 1, sides.local + 1));
+            let all = call.schedule(Here::new(sides.rank + 1, sides.local + 1), &Layout::apart(sides.local + 1));
             let rank = |rank: u32| if rank == 0 { sides.remote_rank(root) } else { sides.local_rank(rank - 1) };
             schedule.embed(&all, rank, |area| Slice::all(area, len));
         }
@@ -145,7 +147,7 @@ pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
     let recv = Slice::all(Area::Recv, vector.len());
     let sums = reduce_to_first(&mut schedule, sides, vector, commutes);
     swap(&mut schedule, sides, sums, recv);
-    let broadcast = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within());
+    let broadcast = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within(), &Layout::apart(sides.local));
     schedule.embed(&broadcast, |rank| sides.local_rank(rank), |_| recv);
     schedule
 }
@@ -177,7 +179,8 @@ fn reduce_to_first(schedule: &mut Schedule, sides: Sides, vector: Vector, commut
         0 => schedule.temporary(vector.len()),
         _ => Slice::all(Area::Recv, 0),
     };
-    let reduced = Call::Reduce { root: 0, vector, commutes, in_place: false }.schedule(sides.within());
+    let reduced = Call::Reduce { root: 0, vector, commutes, in_place: false }
+        .schedule(sides.within(), &Layout::apart(sides.local));
     let place = |area: Area| if area == Area::Recv { result } else { Slice::all(area, vector.len()) };
     schedule.embed(&reduced, |rank| sides.local_rank(rank), place);
     result

@@ -2,11 +2,12 @@
 //!
 //! A call becomes a [schedule]: the sends, receives, copies and reductions of this rank, as data. Each algorithm is a pure
 //! function that builds one ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`],
-//! [`reduce_scatter`], [`scan`], [`neighbor`]); [`choice`] selects the algorithm. A [`run`] executes the schedule over any message carrier
+//! [`reduce_scatter`], [`scan`], [`neighbor`]); [`choice`] selects the algorithm, by the [`layout`] of the ranks on nodes and the bytes. A [`run`] executes the schedule over any message carrier
 //! ([`run::Courier`]), on the memory that [`operands`] lend to it. The blocking, non-blocking and persistent forms of a
 //! function differ only in what drives the run. Two groups have schedules of their own ([`inter`]). Blocking collectives
 //! among processes of one node can bypass messages and use shared memory ([`node`]).
 
+pub mod layout;
 pub mod schedule;
 
 pub mod allgather;
@@ -25,6 +26,7 @@ pub mod inter;
 mod accumulator;
 pub mod choice;
 mod halving;
+mod tree;
 
 pub mod operands;
 pub mod run;
@@ -37,5 +39,6 @@ mod tests;
 
 pub use choice::Call;
 pub use halving::Vector;
+pub use layout::Layout;
 pub use running::{CollectiveId, Collectives, Members, Messages};
 pub use schedule::{Action, Area, Here, Schedule, Slice};

@@ -2,40 +2,98 @@
 //! the root uses it.
 
 use super::accumulator::Accumulator;
-use super::bcast::parent_distance;
 use super::halving::{self, Fold, Part, Vector};
-use super::schedule::{Here, Schedule, Slice, powers_below};
+use super::schedule::{Area, Here, Schedule, Slice};
+use super::tree::Tree;
+use super::{gather, reduce_scatter};
 
-/// Binomial tree: each rank combines the vectors of its subtree. ⌈log₂ n⌉ rounds, n - 1 messages of all bytes; one more
-/// round and message if the operation does not commute and the root is not rank 0, because a reduction in rank order
-/// ends at rank 0. Memory: two vectors.
-pub fn binomial(here: Here, root: u32, own: Slice, result: Slice, commutes: bool) -> Schedule {
+/// K-nomial tree: each rank combines the vectors of its subtree. ⌈logᵣ n⌉ rounds for radix r, in each of which a rank receives at
+/// most r - 1 times all bytes; n - 1 messages; one more round and message if the operation does not commute and the root is not
+/// rank 0, because a reduction in rank order ends at rank 0. Memory: two vectors.
+pub fn tree(here: Here, root: u32, radix: u32, own: Slice, result: Slice, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
-    let tree = if commutes { here.counted_from(root) } else { here };
-    let reach = parent_distance(tree);
-    let children: Vec<u32> = powers_below(reach).filter(|distance| tree.rank + distance < tree.size).collect();
+    let turned = if commutes { here.counted_from(root) } else { here };
+    let tree = Tree::new(turned, radix);
     let is_root = here.rank == root;
     let mut all = Accumulator::new(own, own, own, 0, commutes);
-    if !children.is_empty() {
-        let target = if is_root && tree.rank == 0 { result } else { schedule.temporary(own.len) };
-        let other = if children.len() > 1 || own == target { schedule.temporary(own.len) } else { target };
-        all = Accumulator::new(own, target, other, children.len(), commutes);
+    if !tree.children.is_empty() {
+        let target = if is_root && turned.rank == 0 { result } else { schedule.temporary(own.len) };
+        let other = if tree.children.len() > 1 || own == target { schedule.temporary(own.len) } else { target };
+        all = Accumulator::new(own, target, other, tree.children.len(), commutes);
     }
-    for distance in children {
-        schedule.recv(tree.peer(tree.rank + distance), all.room());
+    for child in &tree.children {
+        schedule.recv(turned.peer(child.rank), all.room());
         schedule.wait();
         all.append(&mut schedule);
     }
-    if tree.rank > 0 {
-        schedule.send(tree.peer(tree.rank - reach), all.now());
-    } else if is_root {
-        schedule.copy(all.now(), result);
-    } else {
-        schedule.send(root, all.now());
+    match tree.parent {
+        Some(parent) => schedule.send(turned.peer(parent), all.now()),
+        None if is_root => schedule.copy(all.now(), result),
+        None => schedule.send(root, all.now()),
     }
     schedule.wait();
-    if is_root && tree.rank > 0 {
-        schedule.recv(tree.peer(0), result);
+    if is_root && turned.rank > 0 {
+        schedule.recv(turned.peer(0), result);
+        schedule.wait();
+    }
+    schedule
+}
+
+/// For an operation that commutes: [`reduce_scatter::halving`], then a gather of the parts up a binomial tree. 2 ⌈log₂ n⌉ rounds, in
+/// which each rank sends about twice all bytes or less, whatever n is. Memory: two vectors and more.
+pub fn scatter_gather(here: Here, root: u32, own: Slice, result: Slice, vector: Vector) -> Schedule {
+    let mut schedule = Schedule::default();
+    let part = |rank: u32| vector.part(rank, here.size);
+    let (at, len) = part(here.rank);
+    let mine = if here.rank == root { result.part(at, len) } else { schedule.temporary(len) };
+    let [send, recv] = [Area::Send, Area::Recv].map(|area| Slice::all(area, own.len));
+    // `own` may be the result's place; it is read before this rank's part is written.
+    schedule.append(&reduce_scatter::halving(here, send, part, recv.part(0, len)), own, mine);
+    let place = |rank: u32| {
+        let (at, len) = part(rank);
+        recv.part(at, len)
+    };
+    let gathered = gather::tree_gather(here.counted_from(root), 2, send.part(0, len), place);
+    schedule.append(&gathered, mine, result);
+    schedule
+}
+
+/// Pipeline up a chain that ends at the root, for an operation that commutes: a rank combines one segment while it receives the
+/// next. n - 1 + s rounds for s segments; each rank but the root sends all bytes once. Memory: a vector and two segments.
+pub fn pipeline(here: Here, root: u32, own: Slice, result: Slice, vector: Vector, segment: u64) -> Schedule {
+    let mut schedule = Schedule::default();
+    let here = here.counted_from(root);
+    let segment = (segment / vector.unit).max(1) * vector.unit;
+    let segments = own.len.div_ceil(segment);
+    let nth = |all: Slice, index: u64| all.part(index * segment, segment.min(all.len - index * segment));
+    let is_last = here.rank + 1 == here.size;
+    if is_last && here.rank == 0 {
+        schedule.copy(own, result);
+    }
+    // What is received is combined where it is received, or else into the operand that is there already.
+    let all = match here.rank {
+        0 => result,
+        _ if is_last => own,
+        _ => schedule.temporary(own.len),
+    };
+    let [even, odd] = [(); 2].map(|()| if own == all && !is_last { schedule.temporary(segment) } else { all });
+    for round in 0..=segments {
+        let came = |round: u64| match own == all {
+            true => (if round % 2 == 0 { even } else { odd }).part(0, nth(all, round).len),
+            false => nth(all, round),
+        };
+        if !is_last && round < segments {
+            schedule.recv(here.peer(here.rank + 1), came(round));
+        }
+        if !is_last && round > 0 {
+            match own == all {
+                true => schedule.combine(came(round - 1), nth(all, round - 1)),
+                false => schedule.combine(nth(own, round - 1), came(round - 1)),
+            }
+        }
+        if here.rank > 0 && round > 0 {
+            schedule.send(here.peer(here.rank - 1), nth(all, round - 1));
+        }
         schedule.wait();
     }
     schedule

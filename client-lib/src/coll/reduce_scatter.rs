@@ -3,51 +3,66 @@
 //! written only when `own` is no longer needed.
 
 use super::accumulator::Accumulator;
-use super::allreduce;
-use super::schedule::{Here, Schedule, Slice, powers_below};
+use super::schedule::{Here, Schedule, Slice};
 
-/// All ranks allreduce the whole vector ([doubling](allreduce::doubling)), and each takes its part. For short vectors.
-/// Memory: two vectors.
-pub fn of_all(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
+/// Recursive halving, for an operation that commutes: the ranks split into two halves, and each rank sends a rank of the other
+/// half what that half needs. ⌈log₂ n⌉ rounds; each rank sends every block but one, once. If a half has one rank more, that rank has no
+/// partner and sends to the last rank of the other half, which then receives two messages. Memory: two vectors, and one more
+/// at a rank that receives two messages.
+pub fn halving(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
-    let all = schedule.temporary(own.len);
-    allreduce::double(&mut schedule, here, own, all);
-    let (at, len) = block(here.rank);
-    schedule.copy(all.part(at, len), result);
+    halve(&mut schedule, here, own, block, result);
     schedule
 }
 
-/// Recursive halving, for n a power of two and an operation that commutes: starting with ranks far apart, each sends
-/// the half of the vector that the other side needs. log₂ n rounds; each rank sends every block but one, once. Memory:
-/// two vectors.
-pub fn halving(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
-    let mut schedule = Schedule::default();
+/// [`halving`], as a part of a schedule.
+pub(super) fn halve(schedule: &mut Schedule, here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) {
     let bytes = |from: u32, to: u32| {
         let (start, (last, len)) = (block(from).0, block(to - 1));
         (start, last + len - start)
     };
+    let part = |slice: Slice, (at, len): (u64, u64)| slice.part(at, len);
     let (all, came) = (schedule.temporary(own.len), schedule.temporary(own.len));
-    let (mut now, mut from) = (own, 0);
-    for distance in powers_below(here.size).rev() {
-        let (mine, theirs) = if here.rank & distance == 0 { (from, from + distance) } else { (from + distance, from) };
-        let (kept, given) = (bytes(mine, mine + distance), bytes(theirs, theirs + distance));
-        let partner = here.peer(here.rank ^ distance);
-        let part = |slice: Slice, (at, len): (u64, u64)| slice.part(at, len);
+    let mut extra = None;
+    let (mut now, mut from, mut to) = (own, 0, here.size);
+    while to - from > 1 {
+        let low = (to - from).div_ceil(2);
+        let middle = from + low;
+        let is_low = here.rank < middle;
+        let (kept, given) =
+            if is_low { (bytes(from, middle), bytes(middle, to)) } else { (bytes(middle, to), bytes(from, middle)) };
+        let is_odd = low > to - middle;
+        let (partner, second) = match is_low {
+            true if is_odd && here.rank + 1 == middle => (None, None),
+            true => (Some(here.rank + low), None),
+            false => (Some(here.rank - low), (is_odd && here.rank + 1 == to).then_some(middle - 1)),
+        };
         let into = if now == own { all } else { came };
-        schedule.recv(partner, part(into, kept));
-        schedule.send(partner, part(now, given));
-        schedule.wait();
-        if now == own {
-            schedule.combine(part(own, kept), part(all, kept));
-            now = all;
-        } else {
-            schedule.combine(part(came, kept), part(all, kept));
+        if let Some(partner) = partner {
+            schedule.recv(here.peer(partner), part(into, kept));
         }
-        from = mine;
+        let more = second.map(|second| {
+            let more = *extra.get_or_insert_with(|| schedule.temporary(own.len));
+            schedule.recv(here.peer(second), part(more, kept));
+            more
+        });
+        schedule.send(here.peer(partner.unwrap_or(to - 1)), part(now, given));
+        schedule.wait();
+        match (partner, now == own) {
+            (None, _) => {}
+            (Some(_), true) => {
+                schedule.combine(part(own, kept), part(all, kept));
+                now = all;
+            }
+            (Some(_), false) => schedule.combine(part(came, kept), part(all, kept)),
+        }
+        if let Some(more) = more {
+            schedule.combine(part(more, kept), part(now, kept));
+        }
+        (from, to) = if is_low { (from, middle) } else { (middle, to) };
     }
     let (at, len) = block(here.rank);
     schedule.copy(now.part(at, len), result);
-    schedule
 }
 
 /// Pairwise: a rank receives its part from every other rank, from the next rank round to the previous one. It combines

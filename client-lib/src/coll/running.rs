@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::choice::Call;
+use super::layout::Layout;
 use super::run::{Courier, Progress, Run, Sent, UserCall};
 use super::schedule::{Here, Schedule};
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
@@ -142,8 +143,8 @@ impl Collectives {
     }
 
     /// Returns the schedule of a call; recent calls have theirs cached.
-    pub fn schedule(&mut self, call: Call, here: Here) -> Arc<Schedule> {
-        self.schedules.get(call, here)
+    pub fn schedule(&mut self, call: Call, here: Here, layout: &Layout) -> Arc<Schedule> {
+        self.schedules.get(call, here, layout)
     }
 
     /// Adds an operation that is ready to start; [`Collectives::start`] starts it.
@@ -271,8 +272,16 @@ impl Collectives {
 /// The schedules of recent calls: most programs make few different calls, many times.
 #[derive(Debug, Default)]
 struct Schedules {
-    recent: Vec<(Here, Call, Arc<Schedule>)>,
+    recent: Vec<Recent>,
     next: usize,
+}
+
+#[derive(Debug)]
+struct Recent {
+    call: Call,
+    here: Here,
+    layout: Layout,
+    schedule: Arc<Schedule>,
 }
 
 /// The number of calls whose schedules are cached, and the most steps of a cached schedule.
@@ -280,13 +289,14 @@ const RECENT: usize = 16;
 const STEPS: usize = 1024;
 
 impl Schedules {
-    fn get(&mut self, call: Call, here: Here) -> Arc<Schedule> {
-        if let Some((_, _, schedule)) = self.recent.iter().find(|it| it.1 == call && it.0 == here) {
-            return Arc::clone(schedule);
+    fn get(&mut self, call: Call, here: Here, layout: &Layout) -> Arc<Schedule> {
+        let is_same = |it: &&Recent| it.call == call && it.here == here && it.layout == *layout;
+        if let Some(recent) = self.recent.iter().find(is_same) {
+            return Arc::clone(&recent.schedule);
         }
-        let schedule = Arc::new(call.schedule(here));
+        let schedule = Arc::new(call.schedule(here, layout));
         if schedule.actions().len() <= STEPS {
-            let entry = (here, call, Arc::clone(&schedule));
+            let entry = Recent { call, here, layout: layout.clone(), schedule: Arc::clone(&schedule) };
             if self.recent.len() < RECENT {
                 self.recent.push(entry);
             } else {

@@ -1,5 +1,6 @@
 //! `MPI_Scan` and `MPI_Exscan`. `own` is this rank's vector, `result` where it wants the result; they may be the same.
 
+use super::halving::Vector;
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
 /// In round k each rank combines its result with the partial result of the rank 2ᵏ before it. ⌈log₂ n⌉ rounds of n - 2ᵏ
@@ -27,6 +28,47 @@ pub fn exclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     if here.rank > 0 {
         schedule.copy(came, result);
         prefixes(&mut schedule, here, result, came, 1);
+    }
+    schedule
+}
+
+/// Pipeline along the ranks: each combines one segment of what the previous rank has, and passes it on, while the next one arrives.
+/// n - 1 + s rounds for s segments; each rank but the last sends all bytes once. With `exclusive`, a rank's result is what the
+/// previous one passes on; rank 0 has none. Memory: one vector.
+pub fn chain(here: Here, own: Slice, result: Slice, vector: Vector, segment: u64, exclusive: bool) -> Schedule {
+    let mut schedule = Schedule::default();
+    let segment = (segment / vector.unit).max(1) * vector.unit;
+    let segments = own.len.div_ceil(segment);
+    let nth = |all: Slice, index: u64| all.part(index * segment, segment.min(all.len - index * segment));
+    let (is_first, is_last) = (here.rank == 0, here.rank + 1 == here.size);
+    // What is passed on: it may have to stay apart from the result.
+    let mut passed = own;
+    if !is_first && if exclusive { !is_last } else { own != result } {
+        passed = if exclusive { schedule.temporary(own.len) } else { result };
+        schedule.copy(own, passed);
+    }
+    if is_first && !exclusive {
+        schedule.copy(own, result);
+    }
+    let came = match is_first {
+        true => result,
+        false if exclusive && own != result => result,
+        false => schedule.temporary(own.len),
+    };
+    for round in 0..=segments {
+        if !is_first && round < segments {
+            schedule.recv(here.peer(here.rank - 1), nth(came, round));
+        }
+        if !is_first && round > 0 && !(exclusive && is_last) {
+            schedule.combine(nth(came, round - 1), nth(passed, round - 1));
+        }
+        if !is_last && round > 0 {
+            schedule.send(here.peer(here.rank + 1), nth(passed, round - 1));
+        }
+        schedule.wait();
+    }
+    if exclusive && !is_first {
+        schedule.copy(came, result);
     }
     schedule
 }

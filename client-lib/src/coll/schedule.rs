@@ -163,6 +163,11 @@ impl Schedule {
         self.actions.push(Action::Copy { from: from.part(0, len), to: to.part(0, len) });
     }
 
+    /// Appends all steps of another schedule among the same ranks: its [`Area::Send`] begins at `send`, its [`Area::Recv`] at `recv`.
+    pub fn append(&mut self, part: &Self, send: Slice, recv: Slice) {
+        self.embed(part, |rank| rank, |area| if area == Area::Send { send } else { recv });
+    }
+
     /// Appends all steps of another schedule, with its ranks mapped by `rank`; `place(area)` is where one of its areas
     /// begins, except for temporaries.
     pub fn embed(&mut self, part: &Self, rank: impl Fn(u32) -> u32, place: impl Fn(Area) -> Slice) {
@@ -173,13 +178,16 @@ impl Schedule {
             area => place(area).part(slice.at, slice.len),
         };
         self.temporaries.extend(&part.temporaries);
-        self.actions.extend(part.actions.iter().map(|step| match *step {
-            Action::Send { to, from } => Action::Send { to: rank(to), from: slice(from) },
-            Action::Recv { from, into } => Action::Recv { from: rank(from), into: slice(into) },
-            Action::Copy { from, to } => Action::Copy { from: slice(from), to: slice(to) },
-            Action::Combine { left, right } => Action::Combine { left: slice(left), right: slice(right) },
-            Action::Wait => Action::Wait,
-        }));
+        for step in &part.actions {
+            match *step {
+                Action::Send { to, from } => self.actions.push(Action::Send { to: rank(to), from: slice(from) }),
+                Action::Recv { from, into } => self.actions.push(Action::Recv { from: rank(from), into: slice(into) }),
+                // The two may be one now.
+                Action::Copy { from, to } => self.copy(slice(from), slice(to)),
+                Action::Combine { left, right } => self.combine(slice(left), slice(right)),
+                Action::Wait => self.actions.push(Action::Wait),
+            }
+        }
     }
 
     /// Sets `right` to `left` op `right`.
@@ -246,4 +254,14 @@ impl Here {
 /// 1, 2, 4 … below `end`.
 pub(super) fn powers_below(end: u32) -> impl DoubleEndedIterator<Item = u32> {
     (0..u32::BITS - end.saturating_sub(1).leading_zeros()).map(|bit| 1 << bit)
+}
+
+/// 1, `radix`, `radix`² … below `end`; the radix is at least 2.
+pub(super) fn powers_of(radix: u32, end: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(1), move |power: &u32| power.checked_mul(radix)).take_while(move |power| *power < end)
+}
+
+/// `power`, 2 `power` … below `radix` times `power` and below `end`.
+pub(super) fn multiples_of(power: u32, radix: u32, end: u32) -> impl Iterator<Item = u32> {
+    (1..radix).map_while(move |digit| digit.checked_mul(power)).take_while(move |multiple| *multiple < end)
 }

@@ -4,7 +4,7 @@
 //! was started before can still get its message. This needs no counters: [`Comms::sweep`] checks when a context is needed.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::agree::{Circle, tag};
 use super::attr::Attributes;
@@ -21,6 +21,7 @@ use super::table::Table;
 use super::topology::Topology;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};
+use crate::coll::Layout;
 use crate::coll::inter::Sides;
 use crate::coll::node::Sharing;
 use crate::engine::{Engine, Peer, Transport};
@@ -55,6 +56,8 @@ pub struct Communicator {
     pub topology: Option<Arc<Topology>>,
     /// Memory that its members share, if all are on one node.
     pub sharing: Sharing,
+    /// Which members share a node, once a collective has needed it.
+    pub layout: OnceLock<Layout>,
     /// The session from which it was derived, if it was.
     pub session: Option<SessionHandle>,
     /// Whether it is revoked; then it has no `peers`, so that each use of one finds out.
@@ -83,6 +86,7 @@ impl Communicator {
             hints: Info::default(),
             topology: None,
             sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
+            layout: OnceLock::new(),
             session: parties.group.session,
             is_revoked: false,
             acknowledged: 0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::coll::node::Uneven;
 use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Call, Here, Members, Schedule, Vector, choice};
+use crate::coll::{Call, Here, Layout, Members, Schedule, Vector, choice};
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::op::Reduction;
@@ -129,13 +129,13 @@ impl Varied {
         }
     }
 
-    pub(super) fn schedule(&self, here: Here, operands: &Operands) -> Schedule {
+    pub(super) fn schedule(&self, here: Here, layout: &Layout, operands: &Operands) -> Schedule {
         match self {
             Self::Allgather { in_place, .. } => {
-                choice::allgatherv(here, operands.send.len(), &lens(&operands.recv_from), *in_place)
+                choice::allgatherv(here, layout, operands.send.len(), &lens(&operands.recv_from), *in_place)
             }
             Self::ReduceScatter { longest, counts, commutes, in_place, .. } => {
-                choice::reduce_scatterv(here, counts, longest.unit, *commutes, *in_place)
+                choice::reduce_scatterv(here, layout, counts, longest.unit, *commutes, *in_place)
             }
         }
     }
@@ -177,6 +177,18 @@ impl<'a> On<'a> {
     pub(super) fn is_inter(&self) -> bool {
         self.communicator.remote().is_some()
     }
+}
+
+/// Which members of a communicator share a node: all members know the same. The nodes of processes of other jobs are unknown, on both
+/// sides; with such members, each process counts as a node.
+pub(super) fn layout(state: &State, communicator: &Communicator) -> Layout {
+    let find = || {
+        let peers = communicator.parties.all();
+        let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
+        let known: Option<Vec<u32>> = peers.iter().map(|peer| nodes.get(peer.0 as usize).copied()).collect();
+        known.map_or_else(|| Layout::apart(peers.len() as u32), Layout::of)
+    };
+    communicator.layout.get_or_init(find).clone()
 }
 
 /// A reduction of vectors of this length.

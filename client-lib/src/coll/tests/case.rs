@@ -7,12 +7,15 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
-use super::super::choice::{self, Allgather, Alltoall, Bcast, Call, Gather, Reduce, ReduceScatter};
+use super::super::choice::algorithms::{
+    Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan,
+};
+use super::super::choice::{self, Algorithm, Call};
 use super::super::halving::Vector;
+use super::super::layout::Layout;
 use super::super::operands::{Memory, Operands};
 use super::super::run::Run;
-use super::super::schedule::{Area, Here, Schedule, Slice};
-use super::super::{allgather, barrier, scan};
+use super::super::schedule::{Here, Schedule};
 use super::fold::{self, Op};
 use super::world::{self, Dice, Fabric};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
@@ -74,6 +77,8 @@ impl Kind {
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) size: u32,
+    /// Which ranks share a node.
+    pub(super) layout: Layout,
     pub(super) root: u32,
     pub(super) in_place: bool,
     /// Elements of each block or vector.
@@ -83,8 +88,8 @@ pub(super) struct Case {
     pub(super) op: Op,
     /// Whether elements have holes at the sender, and at the receiver.
     pub(super) holes: [bool; 2],
-    /// Which algorithm: `None` for the table's choice, or a number.
-    pub(super) how: Option<usize>,
+    /// Which algorithm: `None` for the table's choice.
+    pub(super) how: Option<Algorithm>,
     /// The operation is a user function, called outside the run.
     pub(super) user: bool,
     pub(super) seed: u64,
@@ -94,9 +99,13 @@ pub(super) struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, size, root, in_place, count, uneven, op, holes, how, user, seed, prefixes: _ } = self;
+        let Self { kind, size, layout, root, in_place, count, uneven, op, holes, how, user, seed, prefixes: _ } = self;
         let place = if *in_place { "in place" } else { "apart" };
-        write!(f, "{kind:?} of {size}, root {root}, {place}, {count} elements, uneven {uneven}, {op:?}, ")?;
+        let nodes: Vec<u32> = (0..*size).map(|rank| layout.node(rank)).collect();
+        write!(
+            f,
+            "{kind:?} of {size}, nodes {nodes:?}, root {root}, {place}, {count} elements, uneven {uneven}, {op:?}, "
+        )?;
         write!(f, "holes {holes:?}, algorithm {how:?}, user {user}, seed {seed}")
     }
 }
@@ -194,20 +203,25 @@ impl Case {
             _ => 9_000 / n,
         };
         let long = if size > 17 { long / 10 } else { long };
+        let layout = layout(size, dice);
         let classes = [0, 1, 2 + dice.below(20), n.min(40), long / 3, 1 + dice.below(1 + long / 10), long];
+        let count = dice.one_of(&classes);
+        let algorithms = algorithms(kind, count);
+        let how = algorithms.get(dice.below(1 + algorithms.len() as u64) as usize).copied();
         Self {
             kind,
             size,
+            layout,
             root: dice.below(n) as u32,
             in_place: dice.flip(),
-            count: dice.one_of(&classes),
+            count,
             uneven: matches!(
                 kind,
                 Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv | Kind::ReduceScatter
             ),
             op: dice.one_of(&[Op::Sum, Op::Compose]),
             holes: dice.one_of(&[[false; 2], [false; 2], [true; 2], [true, false], [false, true]]),
-            how: dice.one_of(&[None, Some(0), Some(1), Some(2)]),
+            how,
             user: dice.flip(),
             seed: dice.next(),
             prefixes: OnceCell::new(),
@@ -472,80 +486,26 @@ impl Case {
 
     /// One rank's schedule.
     pub(super) fn schedule(&self, here: Here) -> Schedule {
-        let shape = self.shape(0);
-        let unit = shape.unit as u64;
-        let (root, block) = (self.root, self.count * unit);
-        let blocks = block * u64::from(here.size);
-        let vector = Vector { count: self.count, unit };
-        let is_root = here.rank == root;
-        let in_place = self.in_place;
+        let unit = self.shape(0).unit as u64;
+        let (root, layout, in_place) = (self.root, &self.layout, self.in_place);
         let commutes = self.op == Op::Sum;
         let lens = |len: &dyn Fn(u32) -> u64| -> Vec<u64> { (0..here.size).map(|rank| len(rank) * unit).collect() };
         let from = lens(&|from| self.between(from, here.rank));
         let to = lens(&|to| self.between(here.rank, to));
+        let own = |other: u32| self.between(here.rank, other) * unit;
         match self.kind {
-            Kind::Gatherv => return choice::gatherv(here, root, self.between(here.rank, root) * unit, &from, in_place),
-            Kind::Scatterv => return choice::scatterv(here, root, &to, self.between(root, here.rank) * unit, in_place),
-            Kind::Allgatherv => return choice::allgatherv(here, self.between(here.rank, 0) * unit, &from, in_place),
-            Kind::Alltoallv => return choice::alltoallv(here, (!in_place).then_some(&to), &from),
+            Kind::Gatherv => choice::gatherv(here, root, own(root), &from, in_place),
+            Kind::Scatterv => choice::scatterv(here, root, &to, self.between(root, here.rank) * unit, in_place),
+            Kind::Allgatherv => choice::allgatherv(here, layout, own(0), &from, in_place),
+            Kind::Alltoallv => choice::alltoallv(here, (!in_place).then_some(&to), &from),
             Kind::ReduceScatter => {
                 let counts: Vec<u64> = (0..here.size).map(|rank| self.between(0, rank)).collect();
-                return choice::reduce_scatterv(here, &counts, unit, commutes, in_place);
+                choice::reduce_scatterv(here, layout, &counts, unit, commutes, in_place)
             }
-            _ => {}
-        }
-        let Some(how) = self.how else { return self.call(vector, block, commutes).schedule(here) };
-        let recv = |len: u64| Slice::all(Area::Recv, len);
-        let own = |in_place: bool, len: u64| Slice::all(if in_place { Area::Recv } else { Area::Send }, len);
-        let mine = own(in_place, block);
-        let at_root = |among: Area, apart: Area| {
-            if in_place && is_root {
-                Slice { area: among, at: u64::from(root) * block, len: block }
-            } else {
-                Slice::all(apart, block)
+            _ => {
+                let call = self.call(Vector { count: self.count, unit }, self.count * unit, commutes);
+                self.how.map_or_else(|| call.schedule(here, layout), |how| call.by(how, here, layout))
             }
-        };
-        let gather = [Gather::Binomial, Gather::Linear][how % 2];
-        let reduce = [Reduce::Whole, Reduce::Halving][how % 2];
-        match self.kind {
-            _ if block == 0 => Schedule::default(),
-            Kind::Barrier => barrier::dissemination(here),
-            Kind::Bcast => {
-                let how = [Bcast::Binomial, Bcast::ScatterAllgather, Bcast::Chain(1 + block / 5)][how];
-                choice::bcast(here, how, root, block)
-            }
-            Kind::Gather => choice::gather(here, gather, root, at_root(Area::Recv, Area::Send), recv(blocks)),
-            Kind::Scatter => {
-                let all = Slice::all(Area::Send, blocks);
-                choice::scatter(here, gather, root, all, at_root(Area::Send, Area::Recv))
-            }
-            Kind::Allgather if how == 2 => {
-                let mut schedule = Schedule::default();
-                let place = |rank: u32| recv(blocks).part(u64::from(rank) * block, block);
-                let own = if in_place { place(here.rank) } else { Slice::all(Area::Send, block) };
-                allgather::bruck(&mut schedule, here, own, place);
-                schedule
-            }
-            Kind::Allgather => {
-                let how = [Allgather::Logarithmic, Allgather::Ring][how];
-                choice::allgather(here, how, recv(blocks), block, in_place)
-            }
-            Kind::Alltoall => {
-                let how = [Alltoall::Bruck, Alltoall::Spread(3), Alltoall::Spread(u32::MAX)][how];
-                choice::alltoall(here, how, block, in_place)
-            }
-            Kind::Reduce => {
-                choice::reduce(here, reduce, root, own(in_place && is_root, block), recv(block), vector, commutes)
-            }
-            Kind::Allreduce => choice::allreduce(here, reduce, mine, recv(block), vector, commutes),
-            Kind::ReduceScatterBlock => {
-                let how = [ReduceScatter::OfAll, ReduceScatter::Halving, ReduceScatter::Spread][how];
-                let part = |rank: u32| (u64::from(rank) * block, block);
-                choice::reduce_scatter(here, how, own(in_place, blocks), part, recv(block), commutes)
-            }
-            Kind::Scan => scan::inclusive(here, mine, recv(block)),
-            Kind::Exscan => scan::exclusive(here, mine, recv(block)),
-            Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv | Kind::ReduceScatter => unreachable!(),
         }
     }
 
@@ -567,5 +527,98 @@ impl Case {
                 unreachable!("they have no fixed length")
             }
         }
+    }
+}
+
+/// Ranks on nodes: alike or not, in order or not.
+pub(super) fn layout(size: u32, dice: &mut Dice) -> Layout {
+    let divisors: Vec<u32> = (1..=size).filter(|each| size % each == 0).collect();
+    let (each, nodes) = (dice.one_of(&divisors), 1 + dice.below(u64::from(size).min(6)) as u32);
+    match dice.below(6) {
+        0 => Layout::apart(size),
+        1 => Layout::together(size),
+        2 => Layout::blocks(size / each, each),
+        3 => Layout::of((0..size).map(|rank| rank % (size / each))),
+        4 => Layout::of((0..size).map(|rank| rank / nodes)),
+        _ => Layout::of((0..size).map(|_| dice.below(u64::from(nodes)))),
+    }
+}
+
+/// All algorithms of a function, for vectors of so many elements.
+pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
+    let segment = 1 + count;
+    let gathers = [Gather::Tree(2), Gather::Tree(3), Gather::Linear, Gather::Leaders];
+    let scans = [Scan::Doubling, Scan::Chain(segment), Scan::Leaders];
+    match kind {
+        Kind::Barrier => [Barrier::Dissemination(2), Barrier::Dissemination(4), Barrier::Leaders, Barrier::Lanes]
+            .map(Algorithm::Barrier)
+            .into(),
+        Kind::Bcast => [
+            Bcast::Tree(2),
+            Bcast::Tree(5),
+            Bcast::ScatterAllgather,
+            Bcast::ScatterBruck,
+            Bcast::Pipeline(1, segment),
+            Bcast::Pipeline(2, segment),
+            Bcast::Leaders,
+            Bcast::Lanes,
+        ]
+        .map(Algorithm::Bcast)
+        .into(),
+        Kind::Gather => gathers.map(Algorithm::Gather).into(),
+        Kind::Scatter => gathers.map(Algorithm::Scatter).into(),
+        Kind::Allgather => [
+            Allgather::Logarithmic(2),
+            Allgather::Logarithmic(3),
+            Allgather::Ring,
+            Allgather::Leaders,
+            Allgather::Lanes,
+        ]
+        .map(Algorithm::Allgather)
+        .into(),
+        Kind::Alltoall => [
+            Alltoall::Bruck(2),
+            Alltoall::Bruck(3),
+            Alltoall::Bruck(8),
+            Alltoall::Spread(3),
+            Alltoall::Spread(u32::MAX),
+            Alltoall::Lanes,
+        ]
+        .map(Algorithm::Alltoall)
+        .into(),
+        Kind::Reduce => [
+            Reduce::Tree(2),
+            Reduce::Tree(4),
+            Reduce::Halving,
+            Reduce::ScatterGather,
+            Reduce::Pipeline(segment),
+            Reduce::Leaders,
+            Reduce::Lanes,
+        ]
+        .map(Algorithm::Reduce)
+        .into(),
+        Kind::Allreduce => [
+            Allreduce::Multiplying(2),
+            Allreduce::Multiplying(5),
+            Allreduce::Halving,
+            Allreduce::ScatterGather,
+            Allreduce::Ring,
+            Allreduce::Leaders,
+            Allreduce::Lanes,
+        ]
+        .map(Algorithm::Allreduce)
+        .into(),
+        Kind::ReduceScatterBlock => [
+            ReduceScatter::OfAll,
+            ReduceScatter::Halving,
+            ReduceScatter::Spread,
+            ReduceScatter::Leaders,
+            ReduceScatter::Lanes,
+        ]
+        .map(Algorithm::ReduceScatter)
+        .into(),
+        Kind::Scan => scans.map(Algorithm::Scan).into(),
+        Kind::Exscan => scans.map(Algorithm::Exscan).into(),
+        Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv | Kind::ReduceScatter => Vec::new(),
     }
 }

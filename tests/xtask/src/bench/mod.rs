@@ -1,6 +1,7 @@
 //! `cargo xtask bench …`: compares speed with other launchers and MPIs, measured in turn in one run.
 
 mod before;
+mod collectives;
 mod daemons;
 mod dvm;
 mod figures;
@@ -25,6 +26,7 @@ const ROUNDS: usize = 9;
 /// `cargo xtask bench WHAT`.
 pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
+        Some("collectives") => collectives::bench(),
         Some("dvm") => dvm::bench(&args[1..]),
         Some("hangs") => hangs::bench(&args[1..]),
         Some("join") => join::bench(),
@@ -32,7 +34,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("mpi") => mpi::bench(&args[1..]),
         Some("scale") => scale::bench(&args[1..]),
         Some("submit") => submit::bench(),
-        Some(_) | None => anyhow::bail!("unknown bench: use dvm, hangs, join, launch, mpi, scale or submit"),
+        Some(_) | None => anyhow::bail!("unknown bench: use collectives, dvm, hangs, join, launch, mpi, scale or submit"),
     }
 }
 
