@@ -39,12 +39,13 @@ fn escaped(unread: Unread, args: &[OsString]) -> Unread {
 
 /// The definitions that a launch needs, without those of other commands: building all of them takes longer than parsing a launch.
 fn lean(args: &[OsString]) -> Option<clap::Command> {
-    let launch = match args.first()?.to_str()? {
+    let globals = Global::augment_args(clap::Command::new("rsctl"));
+    let launch = match args.get(spelling::program_at(args, &globals))?.to_str()? {
         "run" => Run::augment_args(clap::Command::new("run")),
         "submit" => Launch::augment_args(clap::Command::new("submit")),
         _ => return None,
     };
-    Some(Global::augment_args(clap::Command::new("rsctl")).subcommand(launch))
+    Some(globals.subcommand(launch))
 }
 
 fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
@@ -176,6 +177,21 @@ mod tests {
         assert_eq!(launch.first.n, Some(3));
         assert_eq!(launch.first.variables, ["A=1", "B"]);
         assert_eq!(launch.first.program, ["./a", "-n", "9", "--json", "--", "--help"]);
+    }
+
+    #[test]
+    fn a_launch_is_read_without_the_definitions_of_other_commands() {
+        let is_lean = |text: &str| {
+            let args: Vec<_> = text.split_whitespace().map(OsString::from).collect();
+            lean(&args).is_some_and(|command| read_by(command, &args).is_ok())
+        };
+        for line in ["run ./a", "--json submit ./a", "--dvm a run -n 2 ./a", "--dvm=a --json run ./a : -n 2 ./b"] {
+            assert!(is_lean(line), "{line}");
+        }
+        assert!(!is_lean("--dvm run ps") && !is_lean("ps"));
+        let Cli { global, command } = cli("--dvm a run -n 2 ./a").unwrap();
+        assert_eq!(global.dvm.as_deref(), Some("a".as_ref()));
+        assert!(matches!(command, Command::Run(run) if run.launch.first.n == Some(2)));
     }
 
     #[test]

@@ -151,7 +151,7 @@ const ATTACHED: [(&str, &str); 3] = [
 ];
 
 /// Returns the index of the first argument that is neither an option nor an option's value.
-fn program_at(args: &[OsString], command: &clap::Command) -> usize {
+pub(super) fn program_at(args: &[OsString], command: &clap::Command) -> usize {
     let mut at = 0;
     while let Some(token) = args.get(at).and_then(|arg| arg.to_str()).filter(|token| is_option(token)) {
         at += if takes_value(token, command) { 2 } else { 1 };
