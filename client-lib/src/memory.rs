@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 pub use exhausted::{tolerate, zeroed};
 
-use crate::datatype::Layout;
+use crate::datatype::{Layout, Sign};
+use crate::error::MpiResult;
 
 /// Memory that the user lends for one operation. Cheap to clone: it does not own the memory.
 #[derive(Debug, Clone)]
@@ -70,6 +71,14 @@ impl Buffer {
         }
     }
 
+    /// The basic datatypes of the first `len` packed bytes, if the memory has not forgotten its datatype.
+    pub fn sign(&self, len: usize) -> Sign {
+        match &self.shape {
+            Shape::Contiguous => Sign::UNKNOWN,
+            Shape::Scattered { layout, start } => layout.sign(*start, len),
+        }
+    }
+
     /// The length in packed bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -100,6 +109,14 @@ impl Buffer {
         }
         // SAFETY: the creator of the buffer has guaranteed that these bytes are readable while it is used.
         Some(unsafe { std::slice::from_raw_parts(base, self.len) })
+    }
+
+    /// A copy of the packed bytes, and a buffer of it, which is valid as long as the copy lives. Fails with class `MPI_ERR_NO_MEM`.
+    pub fn copied(&self) -> MpiResult<(Box<[u8]>, Self)> {
+        let mut copy = zeroed(self.len)?;
+        self.read(0, &mut copy);
+        let base = copy.as_mut_ptr();
+        Ok((copy, Self { base, len: self.len, shape: Shape::Contiguous }))
     }
 
     /// The part of `len` packed bytes that starts at `at`; it must lie within the buffer.

@@ -13,6 +13,8 @@ use crate::error::{MpiError, MpiResult};
 pub struct Settings {
     /// `RSD_MPI_CMA`.
     pub cma: bool,
+    /// `RSD_MPI_CHECK`.
+    pub check: bool,
     /// `RSD_MPI_CONNECT_S`.
     pub connect: Duration,
     /// `RSD_JOIN` and related variables: the group to join.
@@ -49,6 +51,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             cma: true,
+            check: false,
             connect: Duration::from_secs(30),
             join: None,
             join_exports: false,
@@ -113,6 +116,7 @@ impl Settings {
             // The settings of the compiler wrappers.
             "RSD_MPI_CC" | "RSD_MPI_CXX" => Some(()),
             "RSD_MPI_CMA" => choose("auto", "off").map(|on| self.cma = on),
+            "RSD_MPI_CHECK" => choose("1", "0").map(|on| self.check = on),
             "RSD_MPI_CONNECT_S" => {
                 number().filter(|seconds| *seconds > 0).map(|seconds| self.connect = Duration::from_secs(seconds))
             }
@@ -145,6 +149,7 @@ mod tests {
     #[test]
     fn every_setting_of_the_table_is_accepted_and_has_an_effect() {
         let vectors = [
+            ("RSD_MPI_CHECK", "1"),
             ("RSD_MPI_CMA", "off"),
             ("RSD_MPI_CONNECT_S", "5"),
             ("RSD_MPI_INTERFACE", "eth0"),

@@ -67,6 +67,12 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the compiler that mpicc runs; running programs ignore it",
     },
     Setting {
+        name: "RSD_MPI_CHECK",
+        values: "0 | 1",
+        default: "0",
+        meaning: "1: the library checks the program, for its developers: receives of other datatypes than were sent and collective calls that do not match are errors, and what is left at MPI_Finalize is reported on stderr; set it for all processes",
+    },
+    Setting {
         name: "RSD_MPI_CMA",
         values: "auto | off",
         default: "auto",

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_ROOT};
 use crate::abi::{DatatypeHandle, Status};
 use crate::coll::inter::Root;
-use crate::datatype::basic_size;
+use crate::datatype::{Datatype, Element, basic_size, forgettable_size, is_tracked};
 use crate::engine::{Peer, Source, TAG_MAX, TagMatch};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -21,7 +21,7 @@ use crate::runtime::State;
 /// As the standard requires of the user: the library may use the memory until the operation is over.
 #[inline(always)]
 pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Buffer> {
-    if let (Ok(count), Some(size)) = (u32::try_from(count), basic_size(datatype))
+    if let (Ok(count), Some(size)) = (u32::try_from(count), forgettable_size(datatype))
         && !address.is_null()
     {
         // SAFETY: the caller's promise.
@@ -47,6 +47,12 @@ unsafe fn unusual_buffer(
         if address.is_null() && len > 0 {
             return Err(MpiError::buffer(format!("the buffer is null, for {count} elements")));
         }
+        if let Some(element) = Element::of(datatype).filter(|_| is_tracked()) {
+            // SAFETY: the caller's promise.
+            return Ok(unsafe {
+                Buffer::new(address.cast_mut().cast(), count, Datatype::predefined(element).layout())
+            });
+        }
         // SAFETY: the caller's promise.
         return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), len) });
     }
@@ -56,11 +62,25 @@ unsafe fn unusual_buffer(
         return Ok(unsafe { Buffer::contiguous(std::ptr::null_mut(), 0) });
     }
     let datatype = state.types.resolve_committed(datatype)?;
+    let begins = (address.addr() as i64).wrapping_add(datatype.true_lb());
+    if count > 0 && datatype.size() > 0 && is_null_page(begins) {
+        return Err(MpiError::buffer(format!(
+            "the buffer is null, or an address below {NULL_PAGE}, for {count} elements"
+        )));
+    }
     if datatype.size().checked_mul(count).is_none_or(|len| len > isize::MAX as usize) {
         return Err(MpiError::count(format!("{count} elements of {} bytes exceed the address space", datatype.size())));
     }
     // SAFETY: the caller's promise. The address may be MPI_BOTTOM: then the layout has absolute addresses.
     Ok(unsafe { Buffer::new(address.cast_mut().cast(), count, datatype.layout()) })
+}
+
+/// The system maps nothing below this address, so data there is a mistake of the program (a null pointer with `MPI_BOTTOM`, say).
+const NULL_PAGE: i64 = 4096;
+
+/// Whether there can be no memory at this address.
+pub fn is_null_page(address: i64) -> bool {
+    (0..NULL_PAGE).contains(&address)
 }
 
 #[cold]

@@ -6,6 +6,7 @@
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 #![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
+mod compared;
 mod intranode;
 mod plan;
 
@@ -24,6 +25,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
+use compared::compare;
 use plan::{On, Plan, What, inter, intra, layout};
 
 macro_rules! forms {
@@ -62,14 +64,54 @@ macro_rules! forms {
         }
 
         #[doc = concat!("`MPI_", $names, "`, the persistent form. No hints are known.")]
-        pub unsafe fn $init(rt: &Runtime, $($name: $type,)* $comm: CommHandle, _info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
+        pub unsafe fn $init(rt: &Runtime, $($name: $type,)* $comm: CommHandle, info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
             let mut guard = rt.lock();
+            guard.infos.hints(info)?;
             // SAFETY: the caller's promise.
             let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
             // SAFETY: the caller's promise.
             unsafe { init(&mut guard, plan, request) }
         }
-    )*};
+    )*
+
+    /// What a process that checks calls instead ([`super::checked`]): first, the members compare what they call.
+    pub mod checked {
+        use super::*;
+
+        $(
+            #[doc = concat!("`MPI_", $names, "`.")]
+            pub unsafe fn $blocking(rt: &Runtime, $($name: $type,)* $comm: CommHandle) -> MpiResult {
+                let mut guard = rt.lock();
+                // SAFETY: the caller's promise.
+                let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
+                compare(&mut guard, $names, &plan, Way::Blocking)?;
+                // The short cut through shared memory is for memory without datatypes.
+                complete_by_messages(&mut guard, plan, |_| ())
+            }
+
+            #[doc = concat!("`MPI_", $names, "`, the non-blocking form.")]
+            pub unsafe fn $starting(rt: &Runtime, $($name: $type,)* $comm: CommHandle, request: *mut RequestHandle) -> MpiResult {
+                let mut guard = rt.lock();
+                // SAFETY: the caller's promise.
+                let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
+                compare(&mut guard, $names, &plan, Way::Nonblocking)?;
+                // SAFETY: the caller's promise.
+                unsafe { start(&mut guard, plan, request) }
+            }
+
+            #[doc = concat!("`MPI_", $names, "`, the persistent form.")]
+            pub unsafe fn $init(rt: &Runtime, $($name: $type,)* $comm: CommHandle, info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
+                let mut guard = rt.lock();
+                guard.infos.hints(info)?;
+                // SAFETY: the caller's promise.
+                let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
+                compare(&mut guard, $names, &plan, Way::Persistent)?;
+                // SAFETY: the caller's promise.
+                unsafe { init(&mut guard, plan, request) }
+            }
+        )*
+    }
+    };
 }
 
 forms! {
@@ -170,7 +212,7 @@ const TAGS: u32 = 1 << 29;
 
 /// A run that is ready to start.
 fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId>, Members)> {
-    let Plan { comm, members, what, operands, reduction, fault } = plan;
+    let Plan { comm, members, what, operands, reduction, fault, op: _ } = plan;
     let layout = layout(state, state.comms.get(comm)?);
     let communicator = state.comms.get_mut(comm)?;
     let (started, first) = match way {

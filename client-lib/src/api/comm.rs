@@ -201,9 +201,10 @@ fn copies(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult<(Info, 
 
 fn duplicate(state: &mut State, comm: CommHandle, fails: bool) -> MpiResult<Creation> {
     sweep(state);
-    let parent = state.comms.get_mut(comm)?;
+    let parent = state.comms.get(comm)?;
     parent.must_be_usable()?;
-    let (circle, parties) = (parent.circle_of_all(), parent.parties.clone());
+    let parties = parent.parties.clone();
+    let circle = state.circle_of_all(comm)?;
     Ok(Creation::of_all(circle, parties, &mut state.comms.contexts, fails))
 }
 
@@ -306,9 +307,8 @@ pub(super) fn sort(
 ) -> MpiResult<CommHandle> {
     let state = &mut **guard;
     sweep(state);
-    let parent = state.comms.get_mut(comm)?;
-    parent.must_be_usable()?;
-    let circle = parent.circle_of_all();
+    state.comms.get(comm)?.must_be_usable()?;
+    let circle = state.circle_of_all(comm)?;
     let me = circle.members[circle.place as usize];
     let creation = Creation::by_colour(circle, colour, key, me, sorts, &mut state.comms.contexts);
     make(guard, comm, creation)
@@ -334,13 +334,13 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
 
 /// A communicator of some members of an intracommunicator, all of whose members call this; null in those that are not in the group.
 pub(super) fn of_members(guard: &mut Guard<'_>, comm: CommHandle, group: Arc<Group>) -> MpiResult<CommHandle> {
-    let parent = guard.comms.get_mut(comm)?;
+    let parent = guard.comms.get(comm)?;
     parent.must_be_usable()?;
     let ranks = ranks_in_parent(&group, parent.group())?;
     // A process outside the group still counts the call.
-    let tag = parent.circle_of_all().tag;
+    let tag = guard.circle_of_all(comm)?.tag;
     let Some(place) = group.rank else { return Ok(CommHandle::NULL) };
-    let circle = parent.circle(Some(ranks), place, tag);
+    let circle = guard.comms.get(comm)?.circle(Some(ranks), place, tag);
     sweep(guard);
     let creation = Creation::of_all(circle, group, &mut guard.comms.contexts, false);
     make(guard, comm, creation)

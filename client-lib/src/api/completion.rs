@@ -391,8 +391,20 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         None => None,
     };
     if let Some(id) = id {
-        // If it is too late, the operation completes normally.
-        let _ = guard.engine.cancel(id);
+        // If it is too late, the operation completes normally; a send without waiting for its receiver.
+        if !guard.engine.cancel(id)
+            && let Some(outcome) = guard.engine.detach(id)
+        {
+            match guard.requests.get_mut(handle) {
+                Some(Request::Persistent(it)) => it.active = Some(Active::Over(Some(outcome))),
+                Some(request) => {
+                    if let Request::Message { receives, comm, .. } = *request {
+                        *request = Request::Over { outcome: Some(outcome), receives, comm };
+                    }
+                }
+                None => {}
+            }
+        }
     }
     Ok(())
 }

@@ -70,8 +70,8 @@ pub unsafe fn intercomm_create(
     };
     let state = &mut *guard;
     sweep(state);
-    let local = state.comms.get_mut(local_comm)?;
-    let (circle, group) = (local.circle_of_all(), Arc::clone(local.group()));
+    let circle = state.circle_of_all(local_comm)?;
+    let group = Arc::clone(state.comms.get(local_comm)?.group());
     let names = &state.comms.names;
     let mut known = group.members.iter().chain(crossing.as_ref().map(|crossing| &crossing.to));
     let brings = match &fault {

@@ -68,13 +68,16 @@ impl IntsOut {
         }
     }
 
-    /// Stores element `index`; fails with class `MPI_ERR_VALUE_TOO_LARGE` if the value does not fit.
+    /// Stores element `index`; fails with class `MPI_ERR_VALUE_TOO_LARGE` if the value does not fit, `MPI_ERR_ARG` if the pointer is null.
     ///
     /// # Safety
     ///
     /// There must be memory for it.
     #[inline]
     pub unsafe fn put(self, index: usize, value: i64) -> MpiResult {
+        if self.is_null() {
+            return Err(MpiError::arg("a result pointer is null"));
+        }
         match self {
             Self::Narrow(place) => {
                 let value = c_int::try_from(value).map_err(|_| {

@@ -6,6 +6,7 @@ pub mod alloc_mem;
 pub mod args;
 pub mod attr;
 pub mod buffered;
+pub mod checked;
 pub mod coll;
 pub mod comm;
 pub mod completion;

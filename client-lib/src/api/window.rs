@@ -125,10 +125,12 @@ fn create(
 ) -> MpiResult<WinHandle> {
     let state = &mut **guard;
     sweep(state);
-    let parent = state.comms.get_mut(comm)?;
+    let parent = state.comms.get(comm)?;
     parent.must_be_intra()?;
     parent.must_be_usable()?;
-    let (circle, parties, session) = (parent.circle_of_all(), parent.parties.clone(), parent.session);
+    let circle = state.circle_of_all(comm)?;
+    let parent = state.comms.get(comm)?;
+    let (parties, session) = (parent.parties.clone(), parent.session);
     let group = Arc::clone(parent.group());
     let rank = parent.rank;
     let mine = memory.and_then(|memory| {

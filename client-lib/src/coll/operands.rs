@@ -6,7 +6,7 @@ use std::alloc::{self, Layout as Allocation};
 use std::ptr::NonNull;
 
 use super::schedule::{Area, Slice};
-use crate::datatype::TypeRef;
+use crate::datatype::{Sign, TypeRef};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::{Buffer, tolerate};
 
@@ -52,6 +52,11 @@ impl Memory {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
+    }
+
+    /// The basic datatypes of the first `len` bytes.
+    pub fn sign(&self, len: u64) -> Sign {
+        self.buffer.sign(len as usize)
     }
 }
 

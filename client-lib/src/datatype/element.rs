@@ -3,6 +3,8 @@
 //! C types are those of 64-bit Linux; Fortran's are those of compilers with 4-byte `INTEGER`, `REAL` and `LOGICAL`. The
 //! classes are those of MPI 5.0 §6.9.2 and §6.9.4.
 
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
 use crate::abi::DatatypeHandle;
 use crate::abi::constants as c;
 
@@ -206,8 +208,41 @@ static SIZES: [u8; NUMBERS] = {
     sizes
 };
 
-/// Bytes of an element, if the datatype is a predefined one without holes, as in most messages.
+/// As `SIZES`, unless datatypes are tracked: then all 0.
+static FORGETTABLE: [AtomicU8; NUMBERS] = {
+    let mut sizes = [const { AtomicU8::new(0) }; NUMBERS];
+    let mut number = 0;
+    while number < NUMBERS {
+        sizes[number] = AtomicU8::new(SIZES[number]);
+        number += 1;
+    }
+    sizes
+};
+
+static TRACKED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, the memory of a message does not forget its datatype, even if a length is all that is needed to copy it.
+pub fn track() {
+    TRACKED.store(true, Ordering::Relaxed);
+    FORGETTABLE.iter().for_each(|size| size.store(0, Ordering::Relaxed));
+}
+
+/// Whether [`track`] has been called.
 #[inline]
+pub fn is_tracked() -> bool {
+    TRACKED.load(Ordering::Relaxed)
+}
+
+/// Bytes of an element, if the datatype is a predefined one without holes, as in most messages, and may be forgotten ([`track`]).
+#[inline]
+pub fn forgettable_size(datatype: DatatypeHandle) -> Option<usize> {
+    match FORGETTABLE.get(datatype.0.wrapping_sub(FIRST)).map(|size| size.load(Ordering::Relaxed)) {
+        None | Some(0) => None,
+        Some(size) => Some(usize::from(size)),
+    }
+}
+
+/// Bytes of an element, if the datatype is a predefined one without holes.
 pub fn basic_size(datatype: DatatypeHandle) -> Option<usize> {
     match SIZES.get(datatype.0.wrapping_sub(FIRST)) {
         None | Some(0) => None,

@@ -3,13 +3,17 @@
 //! Packed order is the order of the type map (MPI 5.0 §5.1), wherever the bytes are: elements may overlap and run backwards.
 
 use super::copy::{Pack, Pieces, Unpack};
+use super::element::is_tracked;
 use super::shape::{Sequence, Shape, Visitor};
+use super::sign::Sign;
+use super::signature::Signature;
 
 /// The places of an element's packed bytes, relative to its address, and the distance to the next element.
 #[derive(Debug)]
 pub struct Layout {
     shape: Shape,
     extent: isize,
+    signature: Option<Signature>,
 }
 
 impl Layout {
@@ -19,11 +23,16 @@ impl Layout {
         for &(offset, len) in pieces {
             sequence.push(Shape::bytes(len).moved(offset));
         }
-        Self { shape: sequence.finish(), extent }
+        Self { shape: sequence.finish(), extent, signature: None }
     }
 
-    pub(super) fn of(shape: Shape, extent: isize) -> Self {
-        Self { shape, extent }
+    pub(super) fn of(shape: Shape, extent: isize, signature: Signature) -> Self {
+        Self { shape, extent, signature: Some(signature) }
+    }
+
+    /// The basic datatypes of the `len` packed bytes after the first `skip`, if they are known.
+    pub fn sign(&self, skip: usize, len: usize) -> Sign {
+        self.signature.as_ref().map_or(Sign::UNKNOWN, |signature| Sign::of(signature, skip, len))
     }
 
     /// Packed bytes of one element.
@@ -38,11 +47,12 @@ impl Layout {
         self.extent
     }
 
-    /// The offset of the first byte from the address, if `count` elements are contiguous in packed order.
+    /// The offset of the first byte from the address, if `count` elements are contiguous in packed order, and their datatype may be forgotten
+    /// ([`track`](super::track)).
     #[inline]
     pub fn contiguous_at(&self, count: usize) -> Option<isize> {
         let side_by_side = self.shape.is_contiguous() && (count == 1 || self.extent == self.shape.size as isize);
-        side_by_side.then_some(self.shape.offset)
+        (side_by_side && !is_tracked()).then_some(self.shape.offset)
     }
 
     /// Copies the packed bytes from `at` on, of any number of elements.

@@ -67,7 +67,7 @@ static PREDEFINED: LazyLock<Box<[Option<Datatype>]>> = LazyLock::new(|| {
     for element in Element::all() {
         let body = Body::of(element);
         let bounds = Bounds { lower: 0, upper: element.repr().extent() as i64 };
-        let layout = Arc::new(Layout::of(body.shape.clone(), bounds.len() as isize));
+        let layout = Arc::new(Layout::of(body.shape.clone(), bounds.len() as isize, body.signature.clone()));
         let contents = Contents::new(MPI_COMBINER_NAMED);
         all[element.number()] = Some(Datatype { body, layout, bounds, element: Some(element), contents });
     }
@@ -83,7 +83,7 @@ impl Datatype {
     /// A datatype of a type map.
     pub(super) fn made(body: Body, contents: Contents) -> MpiResult<Self> {
         let bounds = body.bounds()?;
-        let layout = Arc::new(Layout::of(body.shape.clone(), bounds.len() as isize));
+        let layout = Arc::new(Layout::of(body.shape.clone(), bounds.len() as isize, body.signature.clone()));
         Ok(Self { body, layout, bounds, element: None, contents })
     }
 

@@ -118,6 +118,11 @@ impl Parts {
 }
 
 impl Signature {
+    /// Packed bytes of one element.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// The number of basic elements of one element.
     pub(super) fn elements(&self) -> usize {
         self.elements

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::calls::{Note, Outcome, Source};
 use super::contexts::Contexts;
+use super::flow::{self, Flow};
 use super::frame::{Envelope, Frame};
 use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
@@ -26,8 +27,7 @@ pub(super) struct Core {
     pub(super) posted: Posted,
     pub(super) unexpected: Unexpected,
     pub(super) messages: Slab<Message>,
-    /// Frames for contexts that are not open yet, because a peer may have made the communicator earlier. Unbounded,
-    /// like unexpected messages.
+    /// Frames for contexts that are not open yet, because a peer may have made the communicator earlier.
     pub(super) early: HashMap<u32, Vec<Early>>,
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
@@ -44,6 +44,9 @@ pub(super) struct Core {
     /// Lost peers to which stored messages could not be delivered.
     pub(super) undelivered: Vec<Peer>,
     pub(super) traffic: Traffic,
+    pub(super) flow: Flow,
+    /// Whether the user's messages are signed.
+    pub(super) checks: bool,
     /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
     /// Notes that have arrived.
@@ -87,6 +90,11 @@ impl Sink for Core {
             Frame::Done { send } => self.on_done(from, send, None),
             Frame::Dropped { send, is_revoked } => self.on_done(from, send, Some(is_revoked)),
             Frame::Note { context, number } => self.on_note(from, context, number, payload),
+            Frame::Hold { is_on } => self.on_hold(from, is_on),
+            Frame::Signed { envelope, .. } if self.contexts.get(envelope.context).is_none() => {
+                self.keep_signed_early(from, frame, envelope.context, payload);
+            }
+            Frame::Signed { envelope, .. } => self.on_signed(from, frame, envelope, payload),
             Frame::Bye => self.on_bye(from),
         }
     }
@@ -107,7 +115,7 @@ impl Sink for Core {
                 }
             }
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => None,
-            Frame::Dropped { .. } | Frame::Note { .. } => None,
+            Frame::Dropped { .. } | Frame::Note { .. } | Frame::Hold { .. } | Frame::Signed { .. } => None,
         }
     }
 
@@ -120,7 +128,7 @@ impl Sink for Core {
             Frame::EagerSync { send, .. } => self.on_landed_eager(from, Some(send)),
             Frame::Part { receive } => self.on_part_here(from, receive, len, None),
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => {}
-            Frame::Dropped { .. } | Frame::Note { .. } => {}
+            Frame::Dropped { .. } | Frame::Note { .. } | Frame::Hold { .. } | Frame::Signed { .. } => {}
         }
     }
 
@@ -160,6 +168,8 @@ impl Core {
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
             traffic: Traffic::default(),
+            flow: Flow::default(),
+            checks: false,
             single: false,
             probed: None,
             undelivered: Vec::new(),
@@ -171,7 +181,7 @@ impl Core {
 
     /// Handles a whole message.
     #[inline]
-    fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: Arrived<'_>) {
+    pub(super) fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: Arrived<'_>) {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
                 self.receive_posted(id, envelope, payload);
@@ -200,7 +210,7 @@ impl Core {
     }
 
     /// Handles the announcement of a long message.
-    fn on_ready(&mut self, message: Announcement) {
+    pub(super) fn on_ready(&mut self, message: Announcement) {
         let Announcement { from, envelope, send, len, region } = message;
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
@@ -371,17 +381,22 @@ impl Core {
     /// Keeps a message until a receive matches it.
     #[inline]
     pub(super) fn keep(&mut self, message: Message) {
-        let (from, envelope) = (message.from, message.envelope);
+        let (from, envelope, cost) = (message.from, message.envelope, flow::cost(&message.content));
         let Some(context) = self.contexts.get_mut(envelope.context) else { return };
         match self.messages.add(message) {
-            Some(id) => self.unexpected.add(&mut context.seen, envelope, id.slot),
+            Some(id) => {
+                self.unexpected.add(&mut context.seen, envelope, id.slot);
+                self.count_stored(from, cost);
+            }
             None => self.reject(from, "more than 16777216 messages are unreceived"),
         }
     }
 
     #[cold]
-    fn keep_early(&mut self, context: u32, early: Early) {
+    pub(super) fn keep_early(&mut self, context: u32, early: Early) {
+        let (from, cost) = (early.from, flow::cost_of(early.payload.len()));
         self.early.entry(context).or_default().push(early);
+        self.count_stored(from, cost);
     }
 
     /// Copies bytes into a reused buffer, if there is one.
@@ -469,6 +484,7 @@ impl Core {
             Standing::Finalized => true,
             Standing::Present => {
                 relation.standing = Standing::Lost(reason.into());
+                relation.review();
                 self.peers.lost.push(peer);
                 false
             }

@@ -1,6 +1,7 @@
 //! Taking leave of peers: farewells both ways, and peers that come and go.
 
 use super::calls::Source;
+use super::flow;
 use super::frame::Frame;
 use super::operations::Engine;
 use super::peers::Standing;
@@ -130,7 +131,9 @@ impl<T: Transport> Engine<T> {
     pub fn forget_peer(&mut self, peer: Peer) {
         self.core.lose(peer, "it was disconnected");
         self.core.flush(&mut self.transport);
-        self.core.early.values_mut().for_each(|frames| frames.retain(|early| early.from != peer));
+        let frames = self.core.early.values_mut();
+        let dropped: Vec<_> = frames.flat_map(|frames| frames.extract_if(.., |early| early.from == peer)).collect();
+        dropped.iter().for_each(|early| self.core.count_removed(peer, flow::cost_of(early.payload.len())));
         self.core.early.retain(|_, frames| !frames.is_empty());
         self.core.peers.forget(peer);
         self.core.disconnected.retain(|parted| *parted != peer);

@@ -28,6 +28,25 @@ pub struct Region {
     pub ticket: u32,
 }
 
+/// What follows the head of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// All its bytes, as of [`Frame::Eager`].
+    Whole,
+    /// All its bytes, as of [`Frame::EagerSync`].
+    Sync {
+        /// The sender's number of the request.
+        send: u32,
+    },
+    /// Nothing yet, as of [`Frame::Ready`].
+    Ready {
+        /// The sender's number of the request.
+        send: u32,
+        /// Packed bytes of the message.
+        len: u64,
+    },
+}
+
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
@@ -87,6 +106,21 @@ pub enum Frame {
         context: u32,
         /// A number that the library interprets.
         number: u32,
+    },
+    /// A message that says of which basic datatypes it is, for comparison.
+    Signed {
+        /// The 24 bits of a [`Sign`](crate::datatype::Sign).
+        sign: u32,
+        /// The envelope for matching.
+        envelope: Envelope,
+        /// What else belongs to it.
+        sort: Sort,
+    },
+    /// Whether the receiver of this frame must announce its messages from now on, however short: those that it has sent are not being
+    /// received; no payload.
+    Hold {
+        /// Whether it must.
+        is_on: bool,
     },
     /// The farewell: no more frames will come from this process, which is about to finalize; no payload.
     Bye,
@@ -155,6 +189,20 @@ impl Frame {
                 put_numbers(into, 10, context, number);
                 16
             }
+            Self::Signed { sign, envelope, sort } => {
+                let (kind, plain) = match sort {
+                    Sort::Whole => (1, Self::Eager { envelope }),
+                    Sort::Sync { send } => (2, Self::EagerSync { envelope, send }),
+                    Sort::Ready { send, len } => (3, Self::Ready { envelope, send, len, region: None }),
+                };
+                let len = plain.encode(into);
+                put_u32(into, 0, (kind + u32::from(SIGNED)) | sign << 8);
+                len
+            }
+            Self::Hold { is_on } => {
+                put_numbers(into, 11, u32::from(is_on), 0);
+                16
+            }
         }
     }
 
@@ -185,10 +233,36 @@ impl Frame {
             8 => (Self::Bye, 16),
             9 => (Self::Dropped { send, is_revoked: receive != 0 }, 16),
             10 => (Self::Note { context: send, number: receive }, 16),
+            11 => (Self::Hold { is_on: send != 0 }, 16),
+            17..=19 => return Self::decode_signed(bytes),
             _ => return Err(bad()),
         })
     }
 }
+
+impl Frame {
+    /// The head is that of the plain frame, but for the first word.
+    #[cold]
+    fn decode_signed(bytes: &[u8]) -> Result<(Self, usize), BadFrame> {
+        let mut plain = [0; HEAD_MAX];
+        let len = bytes.len().min(HEAD_MAX);
+        plain[..len].copy_from_slice(&bytes[..len]);
+        let sign = u32_at(&plain, 0) >> 8;
+        let kind = u32::from(plain[0] - SIGNED);
+        plain[..4].copy_from_slice(&kind.to_ne_bytes());
+        let (frame, head) = Self::decode(&plain[..len]).map_err(|_| BadFrame { kind: bytes[0], len: bytes.len() })?;
+        let signed = |envelope, sort| Ok((Self::Signed { sign, envelope, sort }, head));
+        match frame {
+            Self::Eager { envelope } => signed(envelope, Sort::Whole),
+            Self::EagerSync { envelope, send } => signed(envelope, Sort::Sync { send }),
+            Self::Ready { envelope, send, len, .. } => signed(envelope, Sort::Ready { send, len }),
+            _other => Err(BadFrame { kind: bytes[0], len: bytes.len() }),
+        }
+    }
+}
+
+/// The kinds of signed frames are those of the plain ones and this.
+const SIGNED: u8 = 16;
 
 #[inline]
 fn put_envelope(into: Room<'_>, kind: u8, envelope: Envelope) {
@@ -245,6 +319,10 @@ mod tests {
             (Frame::Bye, 16),
             (Frame::Dropped { send: 3, is_revoked: true }, 16),
             (Frame::Note { context: 7, number: u32::MAX }, 16),
+            (Frame::Hold { is_on: true }, 16),
+            (Frame::Signed { sign: 0xab_cdef, envelope, sort: Sort::Whole }, 16),
+            (Frame::Signed { sign: 0, envelope, sort: Sort::Sync { send: 9 } }, 24),
+            (Frame::Signed { sign: 1, envelope, sort: Sort::Ready { send: 9, len: 1 << 40 } }, 40),
         ];
         for (frame, len) in frames {
             let mut head = [0xaa; HEAD_MAX];
@@ -254,6 +332,6 @@ mod tests {
             assert!(Frame::decode(&head[..len - 1]).is_err());
         }
         assert_eq!(Frame::decode(&[0; 40]), Err(BadFrame { kind: 0, len: 40 }));
-        assert_eq!(Frame::decode(&[11; 40]), Err(BadFrame { kind: 11, len: 40 }));
+        assert_eq!(Frame::decode(&[31; 40]), Err(BadFrame { kind: 31, len: 40 }));
     }
 }

@@ -2,19 +2,25 @@
 //!
 //! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it
 //! and a [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `core` handles
-//! what arrives, `outbox` sends what there is room for, `probes` finds messages without receiving them, `farewell` lets go of
-//! peers, `notes` keeps communicators usable that have lost members, `contexts` maps ranks to peers, and `state` is the record of each
-//! request and message.
+//! what arrives (`signed`: messages that name their datatypes), `outbox` sends what there is room for, `probes` finds messages without
+//! receiving them, `cancelling` takes requests back, `farewell` lets go of peers, `holding` bounds what is stored of unreceived messages
+//! (`flow`), `notes` keeps communicators usable that have lost members, `checking` is for programs under test, `contexts` maps ranks
+//! to peers, and `state` is the record of each request and message.
 
 mod calls;
 pub mod frame;
 mod transport;
 
+mod cancelling;
+mod checking;
 mod operations;
 
 mod farewell;
+mod flow;
+mod holding;
 mod notes;
 mod probes;
+mod signed;
 
 mod core;
 mod outbox;
@@ -31,7 +37,7 @@ pub(crate) mod tests;
 
 pub use calls::{MessageId, Mode, Note, Outcome, Probed, RequestId, Source, Started, TAG_MAX, TagMatch};
 pub use farewell::Farewell;
-pub use frame::{Envelope, Frame, Region};
+pub use frame::{Envelope, Frame, Region, Sort};
 pub use operations::Engine;
 pub use traffic::Traffic;
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

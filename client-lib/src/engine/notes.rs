@@ -3,6 +3,7 @@
 
 use super::calls::{Note, Outcome, RequestId, Source};
 use super::core::Core;
+use super::flow;
 use super::frame::Frame;
 use super::operations::Engine;
 use super::peers::Queued;
@@ -136,11 +137,17 @@ impl Core {
             }
         }
         for message in dropped {
-            match message.content {
+            self.count_removed(message.from, flow::cost(&message.content));
+            let content = match message.content {
+                Content::Signed(signed) => signed.1,
+                content => content,
+            };
+            match content {
                 Content::Bytes(bytes) => self.recycle(bytes),
                 Content::Sync { send, .. } => self.refuse(message.from, context, send),
                 Content::Ready(announced) => self.refuse(announced.from, context, announced.send),
                 Content::Own(own) => self.finish(own.0, Outcome::failed(self.dropped(context))),
+                Content::Signed(_) => {}
             }
         }
     }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
 use super::core::{Core, Match, NotAMember, fill, not_open};
+use super::flow;
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
+use super::signed;
 use super::slab::Id;
 use super::state::{Announced, Content, Context, Errand, Kind, Matched, Message, Request, RequestState, Waiting};
 use super::traffic::Traffic;
@@ -66,8 +68,12 @@ impl<T: Transport> Engine<T> {
     fn open_as(&mut self, context: u32, members: Arc<[Peer]>, kind: Kind) {
         let mut open = Context::new(members, kind);
         open.review(&self.core.peers);
+        if self.core.checks && kind == Kind::User {
+            self.core.bar(&open.members.clone());
+        }
         self.core.contexts.insert(context, open);
         for early in self.core.early.remove(&context).unwrap_or_default() {
+            self.core.count_removed(early.from, flow::cost_of(early.payload.len()));
             self.core.on_frame(early.from, early.frame, Arrived::new(&early.payload));
         }
         self.core.flush(&mut self.transport);
@@ -85,7 +91,9 @@ impl<T: Transport> Engine<T> {
         while let Some(message) = closed.seen.first_unexpected() {
             self.core.unexpected.remove(&mut closed.seen, message);
             let Some((id, _)) = self.core.messages.at(message) else { continue };
-            if let Some(Message { content: Content::Own(own), .. }) = self.core.messages.remove(id) {
+            let Some(Message { from, content, .. }) = self.core.messages.remove(id) else { continue };
+            self.core.count_removed(from, flow::cost(&content));
+            if let Content::Own(own) = content {
                 self.core.finish(own.0, Outcome::failed(freed()));
             }
         }
@@ -120,6 +128,9 @@ impl<T: Transport> Engine<T> {
         };
         let len = buffer.len();
         self.core.traffic.send(len);
+        if self.core.traffic.sent.is_multiple_of(flow::LOOK_EVERY) {
+            self.look();
+        }
         if at_once && len <= self.transport.limits(to).eager {
             match self.transport.try_send(to, &Frame::Eager { envelope }, Payload::new(&buffer, 0, len)) {
                 Ok(()) => return Started::Over(Outcome::sent(len)),
@@ -130,16 +141,28 @@ impl<T: Transport> Engine<T> {
         self.send_in_steps(envelope, to, mode, buffer)
     }
 
+    /// A process that only sends learns in this way that it is not received.
+    #[cold]
+    fn look(&mut self) {
+        self.progress();
+    }
+
     fn send_in_steps(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        let started = self.send_slowly(envelope, to, mode, buffer);
+        if self.core.checks { self.core.kept_for_wait(envelope.context, started) } else { started }
+    }
+
+    fn send_slowly(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         if to == self.core.me {
             return self.core.send_to_self(envelope, mode, buffer);
         }
-        let needs_answer = mode == Mode::Synchronous || buffer.len() > self.transport.limits(to).eager;
+        let is_long = buffer.len() > self.transport.limits(to).eager || self.core.must_announce(to, envelope.context);
+        let needs_answer = mode == Mode::Synchronous || is_long;
         if self.core.peers.is_lost(to) || (needs_answer && self.core.peers.has_finalized(to)) {
             return Started::Over(Outcome::failed(self.core.peers.failure(to)));
         }
-        let started = if buffer.len() > self.transport.limits(to).eager {
-            let region = self.transport.offer(to, &buffer);
+        let started = if is_long {
+            let region = if self.core.checks { None } else { self.transport.offer(to, &buffer) };
             self.core.announce(envelope, to, buffer, region)
         } else {
             self.core.send_eager(envelope, to, mode, buffer)
@@ -183,12 +206,14 @@ impl<T: Transport> Engine<T> {
     #[inline]
     fn receive(&mut self, id: Id, buffer: Buffer) -> Started {
         match self.core.messages.get_mut(id) {
-            Some(Message { envelope, content: Content::Bytes(bytes), .. }) => {
+            Some(Message { from, envelope, content: Content::Bytes(bytes) }) => {
+                let (from, cost) = (*from, flow::cost_of(bytes.len()));
                 let outcome = fill(&buffer, *envelope, Arrived::new(bytes));
                 self.core.traffic.receive(outcome.bytes);
                 let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
                 self.core.messages.discard(id);
+                self.core.count_removed(from, cost);
                 Started::Over(outcome)
             }
             _other => self.receive_in_steps(id, buffer),
@@ -199,6 +224,7 @@ impl<T: Transport> Engine<T> {
         let Some(message) = self.core.messages.remove(id) else {
             return Started::Over(Outcome::failed(MpiError::request("the message has already been received")));
         };
+        self.core.count_removed(message.from, flow::cost(&message.content));
         let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
         self.settle(started)
@@ -239,27 +265,6 @@ impl<T: Transport> Engine<T> {
     /// Whether a request is in progress: not complete, and not yet taken.
     pub fn is_pending(&self, id: RequestId) -> bool {
         self.core.requests.get(id.0).is_some_and(|request| !matches!(request.state, RequestState::Finished(_)))
-    }
-
-    /// Cancels a request; returns whether it was cancelled, and thereby complete: a receive without a matching message can be, and a send
-    /// of which nothing has left this process.
-    pub fn cancel(&mut self, id: RequestId) -> bool {
-        match self.core.requests.get(id.0).map(|request| &request.state) {
-            Some(RequestState::Own) => return self.core.cancel_own(id.0),
-            Some(RequestState::Queued(it)) => {
-                let to = it.to;
-                return self.core.cancel_queued(id.0, to);
-            }
-            _ => {}
-        }
-        let Some(Request { state: RequestState::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
-            return false;
-        };
-        let entry = *entry;
-        let Some(context) = self.core.contexts.get_mut(self.core.posted.asks(entry).0) else { return false };
-        self.core.posted.remove(&mut context.seen, entry);
-        self.core.finish(id.0, Outcome::cancelled());
-        true
     }
 
     /// Whether a receive waits for a message of a peer that has finalized: such a message will never arrive.
@@ -369,36 +374,6 @@ impl<T: Transport> Engine<T> {
 }
 
 impl Core {
-    /// Cancels a send to this process itself.
-    fn cancel_own(&mut self, send: Id) -> bool {
-        let is_it = |message: &Message| matches!(&message.content, Content::Own(own) if own.0 == send);
-        let Some((id, context)) =
-            self.messages.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (id, it.envelope.context))
-        else {
-            return false;
-        };
-        let Some(context) = self.contexts.get_mut(context) else { return false };
-        if !self.unexpected.contains(&context.seen, id.slot) {
-            // A matched probe has taken it.
-            return false;
-        }
-        self.unexpected.remove(&mut context.seen, id.slot);
-        self.messages.discard(id);
-        self.finish(send, Outcome::cancelled());
-        true
-    }
-
-    /// Cancels a send that waits for room.
-    fn cancel_queued(&mut self, send: Id, to: Peer) -> bool {
-        let backlog = &mut self.peers.relation(to).backlog;
-        let Some(at) = backlog.iter().position(|queued| matches!(queued, Queued::Lent(id) if *id == send)) else {
-            return false;
-        };
-        backlog.remove(at);
-        self.finish(send, Outcome::cancelled());
-        true
-    }
-
     /// The finalized peer whose message this receive waits for.
     fn vain(&self, id: Id) -> Option<Peer> {
         let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
@@ -419,9 +394,19 @@ impl Core {
                 |_| RequestState::Matched(Box::new(Matched { message: *message, buffer })),
                 |core, id| core.errands.push_back(Errand::Fetch(id)),
             ),
+            Content::Signed(signed) => {
+                let (sign, content) = *signed;
+                match signed::mismatch(sign, envelope, content.len(), &buffer) {
+                    None => self.take_in(from, envelope, content, buffer),
+                    Some(error) => {
+                        self.confirm(from, content.send());
+                        Started::Over(signed::failed(envelope, error))
+                    }
+                }
+            }
             Content::Own(own) => {
                 let (send, source) = *own;
-                let outcome = copy(&source, &buffer, envelope);
+                let outcome = copy(&source, &buffer, envelope, self.checks);
                 self.finish(send, Outcome::sent(source.len()));
                 self.traffic.receive(outcome.bytes);
                 Started::Over(outcome)
@@ -436,33 +421,35 @@ impl Core {
     }
 
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
-        let (len, context) = (buffer.len() as u64, envelope.context);
+        let (len, context, sign) = (buffer.len() as u64, envelope.context, self.sign(envelope.context, &buffer));
         self.start(
             |_| RequestState::Announced(Box::new(Announced { to, context, buffer, region })),
-            |core, id| core.say(to, Frame::Ready { envelope, send: id.number(), len, region }),
+            |core, id| core.say(to, Frame::Ready { envelope, send: id.number(), len, region }.with(sign)),
         )
     }
 
     /// Sends a short message for which there is no room, or whose receiver must answer.
     fn send_eager(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         let len = buffer.len();
+        let sign = self.sign(envelope.context, &buffer);
         match mode {
             Mode::Standard | Mode::Ready => {
+                let frame = Frame::Eager { envelope }.with(sign);
                 let relation = self.peers.relation(to);
                 let cost = copied_cost(len);
                 if relation.copied + cost <= COPIED_MAX {
                     relation.copied += cost;
                     let bytes = self.keep_buffer(&buffer);
-                    self.queue(to, Queued::Copied { envelope, bytes });
+                    self.queue(to, Queued::Copied { frame, bytes });
                     return Started::Over(Outcome::sent(len));
                 }
                 self.start(
-                    |_| RequestState::Queued(Box::new(Waiting { to, frame: Frame::Eager { envelope }, buffer })),
+                    |_| RequestState::Queued(Box::new(Waiting { to, frame, buffer })),
                     |core, id| core.queue(to, Queued::Lent(id)),
                 )
             }
             Mode::Synchronous => {
-                let frame = |id: Id| Frame::EagerSync { envelope, send: id.number() };
+                let frame = |id: Id| Frame::EagerSync { envelope, send: id.number() }.with(sign);
                 self.start(
                     |id| RequestState::Queued(Box::new(Waiting { to, frame: frame(id), buffer })),
                     |core, id| core.queue(to, Queued::Lent(id)),
@@ -476,16 +463,20 @@ impl Core {
         let len = buffer.len();
         match self.match_posted(self.me, envelope) {
             Ok(Match::Posted(id)) => {
+                let checks = self.checks;
                 if let Some(into) = self.posted_buffer(id) {
-                    let outcome = copy(&buffer, into, envelope);
+                    let outcome = copy(&buffer, into, envelope, checks);
                     self.traffic.receive(outcome.bytes);
                     self.finish(id, outcome);
                 }
                 Started::Over(Outcome::sent(len))
             }
             Ok(Match::Unexpected) if len <= OWN_MAX && mode != Mode::Synchronous => {
-                let bytes = self.keep_buffer(&buffer);
-                self.keep(Message { from: self.me, envelope, content: Content::Bytes(bytes) });
+                let content = Content::Bytes(self.keep_buffer(&buffer));
+                match self.sign(envelope.context, &buffer) {
+                    None => self.keep(Message { from: self.me, envelope, content }),
+                    Some(sign) => self.keep_signed(self.me, envelope, sign, content),
+                }
                 Started::Over(Outcome::sent(len))
             }
             Ok(Match::Unexpected) => self.start(
@@ -528,8 +519,11 @@ fn too_many() -> Started {
 }
 
 /// Receives a message of this process from its own memory.
-fn copy(from: &Buffer, into: &Buffer, envelope: Envelope) -> Outcome {
+fn copy(from: &Buffer, into: &Buffer, envelope: Envelope, checks: bool) -> Outcome {
     let (len, room) = (from.len(), into.len());
+    if checks && let Some(error) = signed::mismatch(from.sign(len), envelope, len as u64, into) {
+        return signed::failed(envelope, error);
+    }
     let wanted = len.min(room);
     match from.as_bytes() {
         Some(bytes) => into.write(0, &bytes[..wanted]),

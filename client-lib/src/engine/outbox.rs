@@ -109,17 +109,21 @@ impl Core {
     }
 
     fn send_queued<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> Result<(), Refusal> {
+        self.announce_next(peer);
         let relation = self.peers.relation(peer);
         match relation.backlog.front() {
             None => return Ok(()),
             Some(Queued::Head(frame)) => transport.try_send(peer, frame, Payload::NONE)?,
-            Some(Queued::Copied { envelope, bytes }) => {
-                transport.try_send(peer, &Frame::Eager { envelope: *envelope }, Payload::bytes(bytes))?;
+            Some(Queued::Copied { frame, bytes } | Queued::Note { frame, bytes }) => {
+                transport.try_send(peer, frame, Payload::bytes(bytes))?;
             }
-            Some(Queued::Note { frame, bytes }) => transport.try_send(peer, frame, Payload::bytes(bytes))?,
             Some(Queued::Lent(id)) => {
                 if let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get(*id) {
-                    transport.try_send(peer, &it.frame, Payload::new(&it.buffer, 0, it.buffer.len()))?;
+                    let payload = match it.frame.without_sign().0 {
+                        Frame::Ready { .. } => Payload::NONE,
+                        _whole => Payload::new(&it.buffer, 0, it.buffer.len()),
+                    };
+                    transport.try_send(peer, &it.frame, payload)?;
                 }
             }
         }
@@ -135,21 +139,38 @@ impl Core {
         Ok(())
     }
 
+    /// A message that waits for room is announced instead, if the peer has asked for that meanwhile.
+    fn announce_next(&mut self, peer: Peer) {
+        let relation = self.peers.relation(peer);
+        let (true, Some(Queued::Lent(id))) = (relation.must_announce, relation.backlog.front()) else { return };
+        let id = *id;
+        let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get(id) else { return };
+        let (frame, sign) = it.frame.without_sign();
+        if let Frame::Eager { envelope } | Frame::EagerSync { envelope, .. } = frame
+            && self.must_announce(peer, envelope.context)
+            && let (len, send) = (it.buffer.len() as u64, id.number())
+            && let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get_mut(id)
+        {
+            it.frame = Frame::Ready { envelope, send, len, region: None }.with(sign);
+        }
+    }
+
     fn on_lent_sent(&mut self, id: Id) {
         let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get_mut(id) else { return };
         let buffer = take_buffer(&mut it.buffer);
-        match it.frame {
-            Frame::EagerSync { envelope, .. } => {
+        match it.frame.without_sign().0 {
+            Frame::EagerSync { envelope, .. } | Frame::Ready { envelope, .. } => {
                 let announced = Announced { to: it.to, context: envelope.context, buffer, region: None };
                 self.set(id, RequestState::Announced(Box::new(announced)));
             }
             Frame::Eager { .. }
-            | Frame::Ready { .. }
             | Frame::Clear { .. }
             | Frame::Part { .. }
             | Frame::Done { .. }
             | Frame::Dropped { .. }
             | Frame::Note { .. }
+            | Frame::Hold { .. }
+            | Frame::Signed { .. }
             | Frame::Bye => {
                 self.finish(id, Outcome::sent(buffer.len()));
             }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::frame::{Envelope, Frame};
+use super::frame::Frame;
 use super::slab::Id;
 use super::transport::Peer;
 use crate::error::MpiError;
@@ -35,6 +35,16 @@ pub(super) struct Relation {
     /// The receive into whose memory the transport is writing an eager message.
     pub(super) landing: Option<Id>,
     pub(super) standing: Standing,
+    /// The cost of its messages that are stored here.
+    pub(super) stored: usize,
+    /// Whether it has been told to announce its messages.
+    pub(super) is_held: bool,
+    /// Whether it has told this process to announce messages.
+    pub(super) must_announce: bool,
+    /// Whether messages to it are signed.
+    pub(super) is_checked: bool,
+    /// Whether messages to it take more than the usual steps: see [`Relation::review`].
+    is_barred: bool,
     /// Whether this process has said farewell to the peer, and the peer's is awaited.
     pub(super) told_bye: bool,
     /// Whether it is among the busy peers.
@@ -58,7 +68,7 @@ pub(super) enum Queued {
     /// A frame without payload.
     Head(Frame),
     /// An eager message whose bytes were copied: the send is complete.
-    Copied { envelope: Envelope, bytes: Vec<u8> },
+    Copied { frame: Frame, bytes: Vec<u8> },
     /// An eager message in the user's memory, of a request in state `Queued`.
     Lent(Id),
     /// A frame with a payload that is no message.
@@ -77,7 +87,7 @@ impl Peers {
     pub(super) fn is_clear(&self, peer: Peer) -> bool {
         match self.get(peer) {
             None => true,
-            Some(relation) => relation.backlog.is_empty() && !relation.is_lost(),
+            Some(relation) => relation.backlog.is_empty() && !relation.is_barred,
         }
     }
 
@@ -155,6 +165,11 @@ impl Peers {
 }
 
 impl Relation {
+    /// Call it when the standing, or what the peer has asked for, has changed.
+    pub(super) fn review(&mut self) {
+        self.is_barred = self.is_lost() || self.must_announce || self.is_checked;
+    }
+
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
         match self.standing {

@@ -8,6 +8,7 @@ use super::matching::Seen;
 use super::peers::Peers;
 use super::slab::Id;
 use super::transport::Peer;
+use crate::datatype::Sign;
 use crate::memory::Buffer;
 
 /// A send or receive that did not complete at once.
@@ -114,9 +115,17 @@ impl RequestState {
     pub(super) fn awaits_answer_of(&self, peer: Peer) -> bool {
         match self {
             Self::Announced(it) => it.to == peer,
-            Self::Queued(it) => it.to == peer && !matches!(it.frame, Frame::Eager { .. }),
+            Self::Queued(it) => it.to == peer && !matches!(it.frame.without_sign().0, Frame::Eager { .. }),
             Self::Posted { .. } | Self::Matched(_) | Self::Incoming(_) | Self::Landing { .. } => false,
             Self::Streaming(_) | Self::Own | Self::Finished(_) => false,
+        }
+    }
+
+    /// The memory of a receive in state `Posted`.
+    pub(super) fn posted_buffer(&self) -> Option<&Buffer> {
+        match self {
+            Self::Posted { buffer, .. } => Some(buffer),
+            _other => None,
         }
     }
 
@@ -151,16 +160,29 @@ pub(super) enum Content {
     Sync { bytes: Vec<u8>, send: u32 },
     /// Only the announcement.
     Ready(Box<Announcement>),
+    /// A signed message, of which only the rest is here.
+    Signed(Box<(Sign, Content)>),
     /// The bytes are in this process's own memory, of a request in state `Own`.
     Own(Box<(Id, Buffer)>),
 }
 
 impl Content {
+    /// The sender's number of the request, if it waits for an answer.
+    pub(super) fn send(&self) -> Option<u32> {
+        match self {
+            Self::Sync { send, .. } => Some(*send),
+            Self::Ready(message) => Some(message.send),
+            Self::Signed(signed) => signed.1.send(),
+            Self::Bytes(_) | Self::Own(_) => None,
+        }
+    }
+
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) | Self::Sync { bytes, .. } => bytes.len() as u64,
             Self::Ready(message) => message.len,
             Self::Own(own) => own.1.len() as u64,
+            Self::Signed(signed) => signed.1.len(),
         }
     }
 }

@@ -58,6 +58,10 @@ pub trait Transport {
     /// Ends an offer: the peer no longer needs the region.
     fn withdraw(&mut self, to: Peer, region: Region);
 
+    /// As [`Transport::withdraw`], for a peer that may be about to read: from now on, all that it reads is refused
+    /// ([`PullRefused`]), and it requests the message instead.
+    fn retract(&mut self, to: Peer, region: Region);
+
     /// Copies the first `len` bytes of a message from the sender's memory into a buffer of at least that length. If it
     /// returns [`Pulled::Later`], [`Sink::on_pulled`] reports the end with `token`.
     fn pull(

@@ -46,8 +46,15 @@ macro_rules! shim {
     };
     ($call:ident $name:ident $parameters:tt ($scope:expr) $($path:ident)::+($($argument:expr),*)) => {{
         let function: unsafe fn(&'static Runtime $(, any!($argument))*) -> MpiResult = crate::api::$($path)::+;
-        // SAFETY: the caller of an MPI function guarantees what the standard requires of its arguments.
-        $call(stringify!($name), $scope, |runtime| unsafe { function(runtime $(, $argument)*) })
+        let checked: unsafe fn(&'static Runtime $(, any!($argument))*) -> MpiResult = crate::api::checked::$($path)::+;
+        $call(
+            stringify!($name),
+            $scope,
+            // SAFETY: the caller of an MPI function guarantees what the standard requires of its arguments.
+            move |runtime| unsafe { function(runtime $(, $argument)*) },
+            // SAFETY: as above.
+            move |runtime| unsafe { checked(runtime $(, $argument)*) },
+        )
     }};
 }
 
@@ -61,7 +68,7 @@ macro_rules! any {
 #[cold]
 #[inline(never)]
 fn unsupported(name: &'static str, scope: Scope) -> c_int {
-    call(name, scope, |_| crate::runtime::unsupported(name))
+    call(name, scope, |_| crate::runtime::unsupported(name), |_| crate::runtime::unsupported(name))
 }
 
 mod attr;

@@ -22,7 +22,12 @@ pub mod tag {
 
     /// The tag of the `count`-th operation that all members take part in.
     pub fn counted(count: u32) -> i32 {
-        -1 - (i64::from(count) % COUNTED) as i32
+        -1 - 2 * (i64::from(count) % (COUNTED / 2)) as i32
+    }
+
+    /// The tag of the `count`-th comparison of calls (`RSD_MPI_CHECK`).
+    pub fn compared(count: u32) -> i32 {
+        counted(count) - 1
     }
 
     /// For operations with a user's tag, of each kind: different tags map to different ones, except that the upper half
@@ -325,6 +330,14 @@ impl Lent {
                 Some(outcome) => Ok((outcome, self.memory)),
                 None => Err(self),
             },
+        }
+    }
+
+    /// Whether its outcome is known.
+    pub(super) fn is_over<T: Transport>(&self, engine: &Engine<T>) -> bool {
+        match &self.started {
+            Underway::Over(_) => true,
+            Underway::Pending(id) => engine.outcome(*id).is_some(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::abi::constants::MPI_BSEND_OVERHEAD;
 use crate::abi::{CommHandle, SessionHandle};
 use crate::engine::{Engine, Envelope, Mode, Peer, RequestId, Started, Transport};
 use crate::error::{MpiError, MpiResult};
-use crate::memory::{Buffer, zeroed};
+use crate::memory::Buffer;
 
 /// The owner of an attached buffer: the process, or one of its communicators or sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +109,7 @@ impl Buffered {
                 "the attached buffer of {size} bytes has no room for {needed} more bytes: {used} are in use"
             )));
         }
-        let mut bytes = zeroed(buffer.len())?;
-        buffer.read(0, &mut bytes);
-        #[expect(unsafe_code, reason = "the copy belongs to the library")]
-        // SAFETY: the bytes are kept, unchanged, until the engine reports the end of the send.
-        let copy = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
+        let (bytes, copy) = buffer.copied()?;
         match engine.send(envelope, to, Mode::Standard, copy) {
             Started::Over(outcome) => outcome.error.map_or(Ok(()), |error| Err(*error)),
             Started::Pending(id) => {

@@ -48,6 +48,8 @@ pub struct Communicator {
     pub collectives: u32,
     /// As `collectives`, of those that were called without blocking.
     pub nonblocking: u32,
+    /// The number of calls on it that members have compared (`RSD_MPI_CHECK`).
+    pub compared: u32,
     /// The user's attributes.
     pub attributes: Attributes,
     /// The user's assertions about how it is used.
@@ -82,6 +84,7 @@ impl Communicator {
             name: name.into(),
             collectives: 0,
             nonblocking: 0,
+            compared: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
             topology: None,
@@ -156,6 +159,13 @@ impl Communicator {
         let tag = tag::counted(self.collectives);
         self.collectives = self.collectives.wrapping_add(1);
         self.circle(None, self.parties.place(), tag)
+    }
+
+    /// The tag of the next comparison of calls.
+    pub fn next_compared(&mut self) -> i32 {
+        let tag = tag::compared(self.compared);
+        self.compared = self.compared.wrapping_add(1);
+        tag
     }
 
     /// Some members, by their places among all; this process is the `place`-th of them.

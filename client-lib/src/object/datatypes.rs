@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::attr::Attributes;
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::DatatypeHandle;
 use crate::abi::handle::Handle;
 use crate::datatype::{Datatype, Element, TypeRef};
@@ -45,6 +45,11 @@ pub struct Attached {
 }
 
 impl Types {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.made
+    }
+
     /// The datatype of a handle, committed or not. Fails with class `MPI_ERR_TYPE` for an invalid handle.
     #[inline]
     pub fn resolve(&self, handle: DatatypeHandle) -> MpiResult<&Datatype> {
@@ -177,6 +182,11 @@ impl Types {
             None if self.entry(handle)?.freed => Err(invalid(handle)),
             None => Ok(()),
         }
+    }
+
+    /// Whether the program still has to free the datatype with these bits of its handle.
+    pub fn is_held(&self, handle: usize) -> bool {
+        self.made.get(DatatypeHandle(handle)).is_some_and(|entry| !entry.permanent && !entry.freed)
     }
 
     /// The name and attributes of a datatype; `None` if none were ever set.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::constants::{MPI_ERRORS_ABORT, MPI_ERRORS_ARE_FATAL, MPI_ERRORS_RETURN};
 use crate::abi::{ErrhandlerHandle, handle::Handle};
 use crate::error::{MpiError, MpiResult};
@@ -70,6 +70,16 @@ impl Default for Errhandlers {
 }
 
 impl Errhandlers {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.made
+    }
+
+    /// Whether the program still has to free the error handler with these bits of its handle.
+    pub fn is_held(&self, handle: usize) -> bool {
+        self.made.get(ErrhandlerHandle(handle)).is_some_and(|made| made.held > 0)
+    }
+
     /// Creates an error handler.
     pub fn create(&mut self, function: *const c_void, of: Of) -> MpiResult<ErrhandlerHandle> {
         if function.is_null() {

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::constants::{MPI_GROUP_EMPTY, MPI_GROUP_NULL, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
 use crate::abi::{GroupHandle, SessionHandle, handle::Handle};
 use crate::engine::Peer;
@@ -137,6 +137,11 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.made
+    }
+
     /// The group of a handle; fails with class `MPI_ERR_GROUP` if there is none.
     pub fn get(&self, handle: GroupHandle) -> MpiResult<Arc<Group>> {
         match handle.bits() {

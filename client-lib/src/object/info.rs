@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::constants::{MPI_INFO_ENV, MPI_INFO_NULL, MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL};
 use crate::abi::{InfoHandle, handle::Handle};
 use crate::error::{MpiError, MpiResult};
@@ -126,6 +126,11 @@ pub struct Infos {
 }
 
 impl Infos {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.made
+    }
+
     /// The info of a handle; fails with class `MPI_ERR_INFO` if there is none. `MPI_INFO_ENV` must be filled in before.
     pub fn get(&self, handle: InfoHandle) -> MpiResult<&Info> {
         let found = if handle.bits() == MPI_INFO_ENV { self.env.as_ref() } else { self.made.get(handle) };

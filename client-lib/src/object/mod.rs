@@ -9,6 +9,7 @@ pub mod agreement;
 pub mod attr;
 pub mod bridge;
 pub mod buffered;
+pub mod check;
 pub mod comm;
 pub mod context;
 pub mod creation;

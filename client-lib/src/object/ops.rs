@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::OpHandle;
 use crate::abi::handle::Handle;
 use crate::error::{MpiError, MpiResult};
@@ -16,6 +16,11 @@ pub struct Ops {
 }
 
 impl Ops {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.made
+    }
+
     /// The operation of a handle. Fails with class `MPI_ERR_OP` for an invalid handle.
     #[inline]
     pub fn resolve(&self, handle: OpHandle) -> MpiResult<OpRef> {

@@ -108,6 +108,34 @@ impl<H: Handle, T> Table<H, T> {
     }
 }
 
+/// Objects of any class, by the bits of their handles.
+pub trait Objects {
+    /// The handle that the next object will get.
+    fn next(&self) -> usize;
+
+    /// Whether this handle has an object.
+    fn has(&self, handle: usize) -> bool;
+
+    /// The handles of all objects.
+    fn all(&self) -> Vec<usize>;
+}
+
+impl<H: Handle, T> Objects for Table<H, T> {
+    fn next(&self) -> usize {
+        let slot = self.free.last().copied().unwrap_or(self.slots.len() as u32);
+        let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
+        H::made(Place { slot, generation }).bits()
+    }
+
+    fn has(&self, handle: usize) -> bool {
+        self.get(H::from_bits(handle)).is_some()
+    }
+
+    fn all(&self) -> Vec<usize> {
+        self.iter().map(|(handle, _)| handle.bits()).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,13 +144,17 @@ mod tests {
     #[test]
     fn a_handle_is_invalid_once_its_object_is_removed() {
         let mut table = Table::<CommHandle, &str>::default();
+        let next = table.next();
         let a = table.add("a").unwrap();
+        assert!(next == a.bits() && table.has(next) && !table.has(table.next()));
         let b = table.add("b").unwrap();
         assert_eq!((table.get(a), table.get(b), table.len()), (Some(&"a"), Some(&"b"), 2));
         assert_eq!(table.take(a), Some("a"));
         assert_eq!((table.get(a), table.len()), (None, 1));
         assert_eq!(table.take(a), None);
+        let next = table.next();
         let c = table.add("c").unwrap();
+        assert_eq!((next, table.all()), (c.bits(), vec![c.bits(), b.bits()]));
         assert_eq!((c.place().unwrap().slot, c == a), (a.place().unwrap().slot, false));
         assert_eq!((table.get(a), table.get(c)), (None, Some(&"c")));
         assert_eq!(table.get(CommHandle::NULL), None);

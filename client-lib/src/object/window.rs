@@ -42,7 +42,7 @@ use super::attr::Attributes;
 use super::errhandler::Errhandler;
 use super::group::Group;
 use super::info::Info;
-use super::table::Table;
+use super::table::{Objects, Table};
 use crate::abi::constants::{MPI_ERR_WIN, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_NULL, MPI_WIN_UNIFIED};
 use crate::abi::handle::Handle;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle, WinHandle};
@@ -287,6 +287,11 @@ impl Window {
 pub struct Windows(Table<WinHandle, Window>);
 
 impl Windows {
+    /// The handles that the program has got.
+    pub fn made(&self) -> &dyn Objects {
+        &self.0
+    }
+
     /// The window of a handle; fails with class `MPI_ERR_WIN` if there is none.
     pub fn get(&self, handle: WinHandle) -> MpiResult<&Window> {
         self.0.get(handle).ok_or_else(|| unknown(handle))
@@ -305,6 +310,11 @@ impl Windows {
     /// Removes a window.
     pub fn take(&mut self, handle: WinHandle) -> MpiResult<Window> {
         self.0.take(handle).ok_or_else(|| unknown(handle))
+    }
+
+    /// Whether the communicator is a window's own.
+    pub fn own(&self, comm: CommHandle) -> bool {
+        self.0.iter().any(|(_, window)| window.comm == comm)
     }
 
     /// Whether there is none.

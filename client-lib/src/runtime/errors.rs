@@ -180,7 +180,7 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
 
 /// Ends a forked child alone. Its copy of the state may be locked by a thread that it does not have.
 #[cold]
-fn end_child(what: &str) -> ! {
+pub(super) fn end_child(what: &str) -> ! {
     let _ = std::io::stderr().write_all(format!("MPI error: {what}: {}\n", forks::TEXT).as_bytes());
     leave(MPI_ERR_OTHER)
 }

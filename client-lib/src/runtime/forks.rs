@@ -6,7 +6,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Phase, RUNTIME};
+use super::{Mode, Phase, RUNTIME};
+use crate::transport;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -18,7 +19,7 @@ pub(super) const TEXT: &str = "this process was forked from a process that has i
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the function only stores to atomics, which a child may do. Without memory for the entry, children are not marked.
+        // SAFETY: the function only stores to atomics and closes descriptors, which a child may do. Without memory for the entry, children are not marked.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -29,8 +30,9 @@ pub(super) fn is_child() -> bool {
 }
 
 extern "C" fn in_child() {
-    if RUNTIME.open.swap(false, Ordering::Relaxed) {
+    if RUNTIME.mode.swap(Mode::Closed as u8, Ordering::Relaxed) != Mode::Closed as u8 {
         FORKED.store(true, Ordering::Relaxed);
         RUNTIME.phase.store(Phase::After as u8, Ordering::Relaxed);
+        transport::close_in_child();
     }
 }

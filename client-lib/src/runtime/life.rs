@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use super::background::Background;
-use super::{Guard, Phase, Runtime, State, forks, serving, spawn, start};
+use super::{Guard, Mode, Phase, Runtime, State, forks, serving, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -28,7 +28,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
             return Err(MpiError::other(text));
         }
     }
-    let is_first = enter(runtime, &mut state)?;
+    let is_first = enter(&mut state)?;
     start::add_predefined(&mut state);
     if let Some(world) = &mut state.world {
         (world.thread_level, world.main_thread) = (level, std::thread::current().id());
@@ -48,6 +48,9 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
 /// `MPI_Finalize`: waits until the peers have received everything that was sent to them.
 pub fn finalize(runtime: &Runtime) -> MpiResult {
     let mut state = runtime.visit();
+    if Mode::now() == Mode::Checked {
+        state.report_leaks();
+    }
     deliver_all(&mut state)?;
     (state.comms.world, state.comms.own) = (None, None);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
@@ -57,7 +60,7 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
 /// `MPI_Session_init`.
 pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHandle> {
     let mut state = runtime.visit();
-    if enter(runtime, &mut state)? {
+    if enter(&mut state)? {
         // MPI_Session_init is local: it waits for no other rank.
         start::reach_out(&mut state, false)?;
     }
@@ -95,12 +98,13 @@ fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
 }
 
 /// Opens the library, unless it is open; returns whether it was not.
-fn enter(runtime: &Runtime, state: &mut State) -> MpiResult<bool> {
+fn enter(state: &mut State) -> MpiResult<bool> {
     let is_first = state.world.is_none();
     if is_first {
         forks::watch();
         start::open(state)?;
-        runtime.open.store(true, Ordering::Release);
+        let checks = state.world.as_ref().is_some_and(|world| world.settings.check);
+        if checks { Mode::Checked.set() } else { Mode::Open.set() }
     }
     Ok(is_first)
 }
@@ -124,7 +128,7 @@ fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
     let closed = if is_used { Ok(()) } else { start::close(state) };
     runtime.lock.set_alone(is_used && is_alone(state));
     if !is_used {
-        runtime.open.store(false, Ordering::Release);
+        Mode::Closed.set();
     }
     closed
 }

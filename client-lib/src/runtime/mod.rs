@@ -3,12 +3,14 @@
 //! Functions enter through [`call`]: it checks that the library is initialized, runs the function, and passes an error to the
 //! error handler ([`errors`]). A function gets the [`Runtime`] and locks the [`State`] while it works on it. User functions
 //! (operations, attribute copies, error handlers) are called with the state unlocked, because they may call the library again.
-//! [`wait`] is how a function waits; [`serving`] makes progress while the program computes, if the user wants it; [`life`] keeps track of the library's users, for which [`start`] opens and closes it.
-//! [`connect`] connects groups that were started separately; [`mod@spawn`] starts them.
+//! [`wait`] is how a function waits; [`serving`] makes progress while the program computes, if the user wants it; [`life`] keeps track of
+//! the library's users, for which [`start`] opens and closes it. [`connect`] connects groups that were started separately;
+//! [`mod@spawn`] starts them. [`check`] is where a process that checks its program leaves the usual way.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
 mod background;
+mod check;
 mod connect;
 mod disconnect;
 mod errors;
@@ -32,7 +34,7 @@ mod waiting;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 pub use connect::{Role, connect_groups};
 pub use errors::{Scope, die, last_met, raise, unsupported};
@@ -51,8 +53,8 @@ use lock::Lock;
 
 /// The library in this process.
 pub struct Runtime {
-    /// Whether it has a user: the world model or a session.
-    open: AtomicBool,
+    /// How calls enter: a [`Mode`].
+    mode: AtomicU8,
     /// The phase of the world model.
     phase: AtomicU8,
     lock: Lock,
@@ -64,11 +66,42 @@ pub struct Runtime {
 unsafe impl Sync for Runtime {}
 
 static RUNTIME: Runtime = Runtime {
-    open: AtomicBool::new(false),
+    mode: AtomicU8::new(Mode::Closed as u8),
     phase: AtomicU8::new(Phase::Before as u8),
     lock: Lock::new(),
     state: UnsafeCell::new(None),
 };
+
+/// How calls enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Mode {
+    /// They do not: the library has no user, neither the world model nor a session.
+    Closed = 0,
+    /// As usual.
+    Open = 1,
+    /// With the checks of `RSD_MPI_CHECK`: see [`check`].
+    Checked = 2,
+}
+
+impl Mode {
+    #[inline(always)]
+    fn is_open() -> bool {
+        RUNTIME.mode.load(Ordering::Relaxed) == Self::Open as u8
+    }
+
+    fn now() -> Self {
+        match RUNTIME.mode.load(Ordering::Relaxed) {
+            0 => Self::Closed,
+            1 => Self::Open,
+            _ => Self::Checked,
+        }
+    }
+
+    fn set(self) {
+        RUNTIME.mode.store(self as u8, Ordering::Release);
+    }
+}
 
 /// The phases of the world model (MPI 5.0 §11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +115,18 @@ pub enum Phase {
     After = 2,
 }
 
-/// The entry for functions that need an initialized library.
+/// The entry for functions that need an initialized library; `checked` is the body in a process that checks.
 #[inline(always)]
-pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
-    if !RUNTIME.open.load(Ordering::Relaxed) {
-        return errors::outside(&RUNTIME, name);
+pub fn call(
+    name: &'static str,
+    scope: Scope,
+    body: impl FnOnce(&'static Runtime) -> MpiResult,
+    checked: impl FnMut(&'static Runtime) -> MpiResult,
+) -> c_int {
+    if !Mode::is_open() {
+        // Moved only here, so that the arguments stay in registers otherwise.
+        let mut checked = checked;
+        return unusual(name, scope, &mut checked);
     }
     match errors::caught(|| body(&RUNTIME)) {
         Ok(()) => MPI_SUCCESS,
@@ -94,9 +134,28 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
     }
 }
 
+/// The library is not open, or checks.
+#[cold]
+#[inline(never)]
+fn unusual(name: &'static str, scope: Scope, checked: &mut dyn FnMut(&'static Runtime) -> MpiResult) -> c_int {
+    match Mode::now() {
+        Mode::Checked => check::around(name, scope, false, checked),
+        Mode::Closed | Mode::Open => errors::outside(&RUNTIME, name),
+    }
+}
+
 /// The entry for functions that may be called at any time.
 #[inline(always)]
-pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
+pub fn call_always(
+    name: &'static str,
+    scope: Scope,
+    body: impl FnOnce(&'static Runtime) -> MpiResult,
+    checked: impl FnMut(&'static Runtime) -> MpiResult,
+) -> c_int {
+    if Mode::now() == Mode::Checked {
+        let mut checked = checked;
+        return check::around(name, scope, true, &mut checked);
+    }
     match errors::caught(|| body(&RUNTIME)) {
         Ok(()) => MPI_SUCCESS,
         Err(error) => errors::fail(&RUNTIME, name, scope, error),
@@ -119,6 +178,9 @@ impl Runtime {
     /// As [`Runtime::lock`], for functions that any thread may call at any time, whatever the thread level is (MPI 5.0 §11.6.1).
     #[cold]
     pub fn visit(&self) -> Guard<'_> {
+        if forks::is_child() {
+            errors::end_child("a call of MPI");
+        }
         self.lock.visit();
         let mut guard = self.lock();
         guard.visits = true;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rsd_proto::pmi::{listening, losses, mapping};
 
 use super::lookups::{Lookups, Source};
-use super::{Guard, State, World, manager};
+use super::{Guard, State, World, check, manager};
 use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
 use crate::engine::{Engine, Peer};
@@ -73,6 +73,9 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     state.waiting.choose(settings.spin, oversubscribed);
     state.engine = Engine::new(Peer(rank), routes);
     state.engine.set_foreign(Peer(size));
+    if settings.check {
+        check::begin(state);
+    }
     open_predefined(state, rank, size);
     state.comms.names = Names::new(&job, size);
     state.opened += 1;

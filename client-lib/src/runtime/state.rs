@@ -11,6 +11,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::attr::Keyvals;
 use crate::object::buffered::Buffered;
+use crate::object::check::Check;
 use crate::object::comm::Comms;
 use crate::object::datatypes::Types;
 use crate::object::errcodes::ErrorCodes;
@@ -72,6 +73,8 @@ pub struct State {
     pub windows: Windows,
     /// Communicators that lose members.
     pub recovery: Recovery,
+    /// What a process that checks keeps.
+    pub check: Check,
     /// The error handler before `MPI_Init` and after `MPI_Finalize`.
     pub initial_errhandler: Errhandler,
     /// This process in its job, while the library is open.
@@ -142,6 +145,7 @@ impl Default for State {
             partitions: Partitions::default(),
             windows: Windows::default(),
             recovery: Recovery::default(),
+            check: Check::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
             farewells: Farewells::default(),
@@ -169,6 +173,7 @@ impl State {
         self.partitions = Partitions::default();
         self.windows = Windows::default();
         self.recovery = Recovery::default();
+        self.check = Check::default();
     }
 
     /// This process.

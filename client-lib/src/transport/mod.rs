@@ -41,4 +41,4 @@ mod tests;
 
 pub use routes::{Bell, ForeignPeer, Neighbourhood, Prepared, Routes, Sleep, needs_connections};
 pub use shm::Watched;
-pub use tcp::port;
+pub use tcp::{close_in_child, port};

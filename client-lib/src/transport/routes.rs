@@ -423,6 +423,12 @@ impl Transport for Routes {
         }
     }
 
+    fn retract(&mut self, to: Peer, region: Region) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(to), &mut self.shm) {
+            shm.retract(to, region);
+        }
+    }
+
     fn pull(
         &mut self,
         from: Peer,

@@ -48,7 +48,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::engine::frame::Frame;
+use crate::engine::frame::{Frame, Sort};
 use crate::engine::{FrameLimits, Peer, Refusal, Sink};
 use crate::memory::{self, Arrived, Payload};
 use crate::transport::name::ProcessName;
@@ -529,8 +529,11 @@ fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(memory::Room<'_>
 fn head_len(frame: &Frame) -> usize {
     match frame {
         Frame::Eager { .. } | Frame::Part { .. } | Frame::Done { .. } | Frame::Bye => 16,
-        Frame::Dropped { .. } | Frame::Note { .. } => 16,
+        Frame::Dropped { .. } | Frame::Note { .. } | Frame::Hold { .. } => 16,
         Frame::EagerSync { .. } | Frame::Clear { .. } => 24,
         Frame::Ready { .. } => 40,
+        Frame::Signed { sort: Sort::Whole, .. } => 16,
+        Frame::Signed { sort: Sort::Sync { .. }, .. } => 24,
+        Frame::Signed { sort: Sort::Ready { .. }, .. } => 40,
     }
 }

@@ -25,6 +25,7 @@ mod handshake;
 mod hello;
 mod link;
 pub mod port;
+mod private;
 mod reaching;
 mod slab;
 mod socket;
@@ -40,6 +41,8 @@ use std::time::{Duration, Instant};
 use directory::{Directory, Way};
 use handshake::{Greeting, Own};
 use link::{End, Got, Link};
+use private::Private;
+pub use private::close_in_child;
 use reaching::Reaching;
 use slab::Slab;
 
@@ -126,7 +129,7 @@ pub struct Tcp {
     own: Own,
     limits: FrameLimits,
     address: SocketAddr,
-    listener: TcpListener,
+    listener: Private<TcpListener>,
     poller: Arc<Poller>,
     directory: Directory,
     reaching: Reaching,
@@ -199,7 +202,7 @@ impl Tcp {
             own: Own::of_job(me, secret, connect_limit, hello_limit),
             limits,
             address,
-            listener,
+            listener: Private::new(listener),
             poller,
             directory: Directory::new(me.world),
             reaching: Reaching::default(),

@@ -229,6 +229,11 @@ fn a_cancelled_receive_takes_no_message() {
 }
 
 #[test]
+fn a_send_that_cannot_be_cancelled_becomes_independent_of_its_memory() {
+    in_worlds(bodies::detached);
+}
+
+#[test]
 fn a_synchronous_send_waits_for_its_receive() {
     in_worlds(bodies::synchronous);
 }

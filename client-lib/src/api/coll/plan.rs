@@ -69,6 +69,8 @@ pub(super) struct Plan {
     pub(super) what: What,
     pub(super) operands: Operands,
     pub(super) reduction: Option<Reduction>,
+    /// The operation, if it combines.
+    pub(super) op: Option<OpHandle>,
     /// What is wrong with the arguments of this rank alone: it takes part, so that the others do not wait for it, but neither reads nor
     /// writes the user's data.
     pub(super) fault: Option<MpiError>,
@@ -76,7 +78,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(on: (CommHandle, Members), what: What, operands: Operands) -> Self {
-        Self { comm: on.0, members: on.1, what, operands, reduction: None, fault: None }
+        Self { comm: on.0, members: on.1, what, operands, reduction: None, op: None, fault: None }
     }
 
     /// With what is wrong, if anything is.
@@ -211,5 +213,5 @@ fn combining(
     let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
     let what = what(vector, reduction.commutes());
     let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
-    Ok(Plan { reduction: Some(reduction), ..Plan::new((comm, members), what, operands).checked(check) })
+    Ok(Plan { reduction: Some(reduction), op: Some(op), ..Plan::new((comm, members), what, operands).checked(check) })
 }

@@ -353,6 +353,35 @@ pub(crate) fn cancelled(world: &mut impl World) {
     finish(world);
 }
 
+/// A send that its receiver has heard of can be made independent of its memory, which then may change.
+pub(crate) fn detached(world: &mut impl World) {
+    open(world, 1);
+    let last = world.size() - 1;
+    for mode in [Mode::Standard, Mode::Synchronous] {
+        for len in [5, world.long() * 3 / 2, world.long() * 20] {
+            let envelope = Envelope { context: 1, rank: 0, tag: 1 };
+            let sent = send(world, envelope, last, mode, pattern(envelope, 0, len));
+            until(world, |world| world.engine(last).probe(1, Source::Rank(0), TagMatch::Value(1)) != Ok(None));
+            let before = sent.id().filter(|id| world.engine(0).outcome(*id).is_none());
+            if let Some(id) = before
+                && last > 0
+            {
+                assert!(!world.engine(0).cancel(id), "its receiver has heard of it");
+                let outcome = world.engine(0).detach(id).expect("it was announced");
+                assert_eq!((outcome.bytes, outcome.cancelled), (len as u64, false));
+                sent.memory.buffer().write(0, &vec![0; len]);
+            }
+            let (outcome, memory) = recv(world, last, 1, Source::Rank(0), TagMatch::Value(1), len).wait(world);
+            assert_eq!((outcome.error, memory.bytes()), (None, &pattern(envelope, 0, len)[..]));
+            if last == 0 || before.is_none() {
+                assert_eq!(sent.wait(world).0.error, None);
+            }
+        }
+    }
+    until(world, |world| world.engine(0).leftovers() == [0; 4]);
+    finish(world);
+}
+
 /// A synchronous send does not complete before its receive is posted; a short one in standard mode does.
 pub(crate) fn synchronous(world: &mut impl World) {
     open(world, 1);

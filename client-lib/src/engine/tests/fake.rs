@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::bodies::World;
-use crate::engine::frame::{Frame, Region};
+use crate::engine::frame::{Frame, Region, Sort};
 use crate::engine::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
 use crate::memory::{Arrived, Buffer, Payload, Room};
 
@@ -156,7 +156,9 @@ impl Transport for Fake {
             Frame::Eager { .. } | Frame::EagerSync { .. } => net.oddities.limits.eager,
             // Notes are not messages: tests with short messages do not limit them.
             Frame::Note { .. } => usize::MAX,
-            Frame::Dropped { .. } => 0,
+            Frame::Dropped { .. } | Frame::Hold { .. } => 0,
+            Frame::Signed { sort: Sort::Ready { .. }, .. } => 0,
+            Frame::Signed { .. } => net.oddities.limits.eager,
             Frame::Part { .. } => net.oddities.limits.part,
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => 0,
         };
@@ -196,6 +198,10 @@ impl Transport for Fake {
     fn withdraw(&mut self, _to: Peer, region: Region) {
         let gone = self.net.borrow_mut().offered.remove(&(self.me, region.ticket));
         assert!(gone.is_some(), "{region:?} was withdrawn before");
+    }
+
+    fn retract(&mut self, to: Peer, region: Region) {
+        self.withdraw(to, region);
     }
 
     fn pull(
@@ -331,6 +337,16 @@ impl FakeWorld {
             Engine::new(me, Fake { me, net: Rc::clone(&net) })
         };
         Self { engines: (0..size).map(engine).collect(), net: Rc::clone(&net), rng: Rng(seed ^ 0x2545_f491) }
+    }
+
+    /// Makes the processes of even ranks sign their messages.
+    pub(crate) fn check(&mut self) {
+        self.engines.iter_mut().step_by(2).for_each(Engine::set_checked);
+    }
+
+    /// Limits what each process stores of unreceived messages, of all senders and at least of one.
+    pub(crate) fn limit_stored(&mut self, most: usize, floor: usize) {
+        self.engines.iter_mut().for_each(|engine| engine.limit_stored(most, floor));
     }
 
     /// Kills the process, and drops some of the last frames that it sent.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
-use crate::engine::frame::{Envelope, Frame};
+use crate::engine::frame::{Envelope, Frame, Sort};
 use crate::engine::{Farewell, FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
 
 /// Runs in worlds of these sizes, with this many seeds.
@@ -56,6 +56,81 @@ fn a_probed_message_is_the_one_received() {
 #[test]
 fn a_cancelled_receive_takes_no_message() {
     in_peace(&[1, 2, 3], 16, |world, _| bodies::cancelled(world));
+}
+
+#[test]
+fn a_send_that_cannot_be_cancelled_becomes_independent_of_its_memory() {
+    in_peace(&[1, 2, 3], 64, |world, _| bodies::detached(world));
+}
+
+#[test]
+fn messages_arrive_in_order_however_little_may_be_stored() {
+    for (most, floor) in [(0, 0), (600, 0), (20_000, 1000)] {
+        in_peace(&[1, 2, 5], 6, |world, seed| {
+            world.limit_stored(most, floor);
+            bodies::everybody_at_once(world, seed, 100);
+        });
+    }
+}
+
+#[test]
+fn signed_messages_arrive_as_others_do() {
+    in_peace(&[1, 2, 3], 10, |world, seed| {
+        world.check();
+        bodies::everybody_at_once(world, seed, 100);
+    });
+    let more: [fn(&mut FakeWorld); 5] =
+        [bodies::ring, bodies::truncated, bodies::probed, bodies::detached, bodies::opened_late];
+    for body in more {
+        in_peace(&[2, 3], 10, |world, _| {
+            world.check();
+            body(world);
+        });
+    }
+}
+
+#[test]
+fn a_flood_that_is_not_received_stays_with_its_senders() {
+    let limits = FrameLimits { eager: 1000, part: 64 };
+    for (seed, landing) in [(1, false), (2, true)] {
+        let oddities = Oddities { limits, room: 5, full: 0, late: 30, pull: false, landing };
+        let world = &mut FakeWorld::with(4, seed, oddities);
+        world.limit_stored(200_000, 1000);
+        open(world, 1);
+        open(world, 2);
+        let mut floods = Vec::new();
+        for at in 0..5000_u32 {
+            for rank in [1, 2] {
+                let envelope = Envelope { rank, ..ENVELOPE };
+                floods.push((rank, at, send(world, envelope, 0, Mode::Standard, vec![at as u8; 8])));
+            }
+            world.step();
+            // Two thirds of the limit for two senders, and what they had copied before they were told.
+            let stored = world.engine(0).stored();
+            assert!(stored < 420_000, "{stored} bytes are stored after {at} messages");
+        }
+        // Another sender is not affected.
+        let envelope = Envelope { context: 2, rank: 3, tag: 5 };
+        let other = send(world, envelope, 0, Mode::Standard, vec![7; 1000]);
+        let (outcome, memory) = recv(world, 0, 2, Source::Rank(3), TagMatch::Any, 1000).wait(world);
+        assert_eq!((outcome.error, memory.bytes()), (None, &[7; 1000][..]));
+        assert_eq!(other.wait(world).0.error, None);
+        for (rank, at, sent) in floods {
+            let (outcome, memory) = recv(world, 0, 1, Source::Rank(rank), TagMatch::Any, 8).wait(world);
+            assert_eq!((outcome.error, memory.bytes()), (None, &[at as u8; 8][..]));
+            assert_eq!(sent.wait(world).0.error, None);
+        }
+        assert_eq!(world.engine(0).stored(), 0);
+        // Now short messages complete at once again.
+        until(world, |world| {
+            let sent = send(world, ENVELOPE, 0, Mode::Standard, vec![1; 8]);
+            let is_at_once = sent.id().is_none();
+            recv(world, 0, 1, Source::Rank(1), TagMatch::Any, 8).wait(world);
+            sent.wait(world);
+            is_at_once
+        });
+        bodies::finish(world);
+    }
 }
 
 #[test]
@@ -348,7 +423,8 @@ fn invalid_frames_do_not_panic() {
             let (rank, context, tag) = (rng.below(3) as u32, rng.below(2) as u32, rng.below(2) as i32);
             let (envelope, to) = (Envelope { context, rank, tag }, rng.below(3));
             let number = (rng.below(12) | rng.below(2) << 24) as u32;
-            let frame = match rng.below(16) {
+            let signed = |sort| Frame::Signed { sign: number, envelope, sort };
+            let frame = match rng.below(20) {
                 0 => Frame::Eager { envelope },
                 1 => Frame::EagerSync { envelope: Envelope { context: rng.below(4) as u32, ..envelope }, send: number },
                 2 => Frame::Ready { envelope, send: number, len: u64::MAX >> rng.below(64), region: None },
@@ -357,6 +433,10 @@ fn invalid_frames_do_not_panic() {
                 5 => Frame::Done { send: number },
                 6 => Frame::Dropped { send: number, is_revoked: tag > 0 },
                 7 => Frame::Note { context, number },
+                16 => Frame::Hold { is_on: tag > 0 },
+                17 => signed(Sort::Whole),
+                18 => signed(Sort::Sync { send: number }),
+                19 => signed(Sort::Ready { send: number, len: u64::MAX >> rng.below(64) }),
                 8..12 => {
                     let mode = [Mode::Standard, Mode::Synchronous][rng.below(2)];
                     pending.push(send(world, envelope, to, mode, vec![1; rng.below(2000)]));

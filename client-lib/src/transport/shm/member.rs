@@ -6,6 +6,7 @@ use super::{LOOK_EVERY, NO_LINK, Shm};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
 use crate::shared_memory::cma;
+use crate::shared_memory::sync::Ordering;
 
 impl Shm {
     /// The peers that are connected or being connected to.
@@ -44,6 +45,12 @@ impl Shm {
     /// As [`crate::engine::Transport::withdraw`].
     pub fn withdraw(&mut self, _: Peer, region: Region) {
         self.offers.remove(region.ticket);
+    }
+
+    /// As [`crate::engine::Transport::retract`]. Peers may be reading at this moment: from now on, none of them trusts what it has read.
+    pub fn retract(&mut self, peer: Peer, region: Region) {
+        self.withdraw(peer, region);
+        self.segment.retractions().store(1, Ordering::SeqCst);
     }
 
     /// As [`crate::engine::Transport::pull`]; also refused where parts were measured to be faster.

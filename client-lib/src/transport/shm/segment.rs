@@ -1,7 +1,7 @@
 //! The memory that a process shares with its peers: its ring, its cells, its tickets.
 //!
 //! ```text
-//!  0      | nonce | intent | ring's words | 16 tickets |       4,096 bytes
+//!  0      | nonce, retractions | intent | ring's words | 16 tickets |       4,096 bytes
 //!  4,096  | slot 0 | slot 1 | …                                64 bytes each
 //!         | small cell 0 | small cell 1 | …                    64 + 4,096 bytes each
 //!         | large cell 0 | …                                   64 + 32,768 bytes each
@@ -35,10 +35,16 @@ use crate::shared_memory::sync::{AtomicU64, Line};
 
 #[repr(C)]
 struct SegmentHead {
-    nonce: Line<AtomicU64>,
+    nonce: Line<Nonce>,
     intent: Line<AtomicU64>,
     ring: RingHead,
     tickets: [TicketLine; TICKETS],
+}
+
+#[repr(C)]
+struct Nonce {
+    word: AtomicU64,
+    retractions: AtomicU64,
 }
 
 const _: () = assert!(size_of::<SegmentHead>() <= HEAD_BYTES);
@@ -104,7 +110,12 @@ impl Segment {
 
     /// A word that the owner chooses; with it a peer verifies that it reads the right process's memory.
     pub(super) fn nonce(&self) -> &AtomicU64 {
-        &self.head().nonce.0
+        &self.head().nonce.0.word
+    }
+
+    /// Whether the owner has ever taken back an offer of its memory (not 0): its peers read it no more.
+    pub(super) fn retractions(&self) -> &AtomicU64 {
+        &self.head().nonce.0.retractions
     }
 
     /// The slot, and its ring, that the owner is about to claim, or has claimed and not yet published.

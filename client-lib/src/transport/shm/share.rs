@@ -26,6 +26,7 @@ use super::{HELP, Shm, put};
 use crate::engine::{PullRefused, Pulled, Region, Sink};
 use crate::memory::{Buffer, Room};
 use crate::shared_memory::cma;
+use crate::shared_memory::sync::{Ordering, fence};
 
 /// The receiver reads shorter messages alone.
 const SHORTEST: usize = 256 << 10;
@@ -205,6 +206,9 @@ impl Shm {
             return self.read_pieces(Copy { token, since, ..copy }, pid, region.address, into);
         }
         cma::read(pid, region.address, into, 0, len)?;
+        if self.has_retracted(index) {
+            return Err(PullRefused);
+        }
         self.learn_pull(index, since, len);
         Ok(Pulled::Now)
     }
@@ -273,11 +277,18 @@ impl Shm {
         let outcome = self.segment.ticket(ticket)?.outcome(*theirs)?;
         self.shares.unfinished.swap_remove(at);
         self.shares.taken &= !(1 << ticket);
-        let all = good && outcome;
+        let all = good && outcome && !self.has_retracted(usize::from(link));
         if all {
             self.learn_pull(usize::from(link), since, len);
         }
         Some((token, all))
+    }
+
+    /// Whether what was read from this peer may be something else than it has offered: it has taken back an offer.
+    fn has_retracted(&self, index: usize) -> bool {
+        fence(Ordering::SeqCst); // the reading before the word
+        let LinkState::Up(up) = &self.links[index].state else { return true };
+        up.segment.retractions().load(Ordering::Relaxed) != 0
     }
 
     fn learn_pull(&mut self, index: usize, since: u64, len: usize) {

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
+use super::private::Private;
 use super::socket;
 use super::wire::{BadStream, Incoming, Start};
 use crate::engine::{Frame, Peer, Refusal, Sink};
@@ -25,7 +26,7 @@ const KEEP: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: TcpStream,
+    pub(super) socket: Private<TcpStream>,
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
     incoming: Incoming,
@@ -76,7 +77,7 @@ pub(super) enum End {
 impl Link {
     pub(super) fn new(socket: TcpStream, peer: Peer, address: SocketAddr) -> Self {
         Self {
-            socket,
+            socket: Private::new(socket),
             peer,
             address,
             incoming: Incoming::new(peer),
@@ -107,7 +108,7 @@ impl Link {
 
     /// Replaces reading after the farewells.
     fn await_close(&mut self) -> Result<Got, End> {
-        match (&self.socket).read(&mut [0; 8]) {
+        match (&*self.socket).read(&mut [0; 8]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Got::Full),
             Ok(_) | Err(_) => Err(End::Orderly),
@@ -240,7 +241,7 @@ impl Link {
                 let at = landing.at + filled;
                 (landing.buffer.read_from(self.socket.as_fd(), at, left, ahead), left + AHEAD, left)
             }
-            None => ((&self.socket).read(scratch), scratch.len(), 0),
+            None => ((&*self.socket).read(scratch), scratch.len(), 0),
         };
         let count = match read {
             Ok(0) => return self.end(),

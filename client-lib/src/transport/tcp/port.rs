@@ -19,6 +19,7 @@ pub use line::Line;
 
 use super::handshake::{Answer, Dial, Dialled, Own, Progress};
 use super::hello::Verdict;
+use super::private::Private;
 use super::{UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
 use crate::transport::address::everywhere;
@@ -84,7 +85,7 @@ fn bytes_of<const N: usize>(digits: &str) -> Option<[u8; N]> {
 pub struct Port {
     name: PortName,
     own: Own,
-    listener: TcpListener,
+    listener: Private<TcpListener>,
     /// In order of arrival.
     callers: Vec<Caller>,
 }
@@ -133,7 +134,7 @@ impl Port {
         address.set_ip(at);
         let name = PortName { owner, address, secret };
         let own = Own::of_port(owner, secret, HELLO_LIMIT);
-        Ok(Self { name, own, listener, callers: Vec::new() })
+        Ok(Self { name, own, listener: Private::new(listener), callers: Vec::new() })
     }
 
     /// Returns the name, which callers need.

@@ -13,7 +13,7 @@
 //! page, is slow there (AMD Zen 4: 2.7 GB/s instead of 45). User memory begins at multiples of 16, often 16 bytes into a page,
 //! and the kernel's at pages: payloads 32 bytes after multiples of 64 are never that near.
 
-use crate::engine::frame::{BadFrame, Frame, HEAD_MAX};
+use crate::engine::frame::{BadFrame, Frame, HEAD_MAX, Sort};
 use crate::engine::{Landing, Peer, Sink};
 use crate::memory::{Arrived, Room};
 
@@ -274,7 +274,9 @@ fn parse(bytes: &[u8]) -> Result<Option<(Frame, usize, usize)>, BadStream> {
     }
     let carries = match frame {
         Frame::Eager { .. } | Frame::EagerSync { .. } | Frame::Part { .. } | Frame::Note { .. } => true,
-        Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Dropped { .. } | Frame::Bye => false,
+        Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Dropped { .. } => false,
+        Frame::Hold { .. } | Frame::Signed { sort: Sort::Ready { .. }, .. } | Frame::Bye => false,
+        Frame::Signed { sort: Sort::Whole | Sort::Sync { .. }, .. } => true,
     };
     if payload > 0 && !carries {
         return Err(BadStream::NoPayload(payload));

@@ -34,7 +34,9 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("mpi") => mpi::bench(&args[1..]),
         Some("scale") => scale::bench(&args[1..]),
         Some("submit") => submit::bench(),
-        Some(_) | None => anyhow::bail!("unknown bench: use collectives, dvm, hangs, join, launch, mpi, scale or submit"),
+        Some(_) | None => {
+            anyhow::bail!("unknown bench: use collectives, dvm, hangs, join, launch, mpi, scale or submit")
+        }
     }
 }
 

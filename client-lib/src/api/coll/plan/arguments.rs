@@ -139,8 +139,12 @@ pub(super) unsafe fn places(
         }
         let offset = displacement.checked_mul(extent).and_then(|offset| isize::try_from(offset).ok());
         let offset = offset.ok_or_else(|| MpiError::arg(format!("the displacement {displacement} is too large")))?;
+        let address = address.wrapping_byte_offset(offset);
+        if count > 0 && is_basic && args::is_null_page(address.addr() as i64) {
+            return Err(MpiError::buffer(format!("the elements of rank {rank} are at address {}", address.addr())));
+        }
         // SAFETY: the caller's promise.
-        unsafe { args::buffer(state, address.wrapping_byte_offset(offset), count, datatype) }
+        unsafe { args::buffer(state, address, count, datatype) }
     };
     (0..here.size as usize).map(place).collect()
 }

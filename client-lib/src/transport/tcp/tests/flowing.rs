@@ -266,7 +266,7 @@ fn a_send_to_a_process_that_has_died_ends() {
 fn invalid_frames_end_the_connection() {
     let mut pair = connected();
     let link = pair[0].tcp.links.iter().next().unwrap().1;
-    (&link.socket).write_all(&[0xff; 100]).unwrap();
+    (&*link.socket).write_all(&[0xff; 100]).unwrap();
     until(&mut pair, |pair| pair.iter().all(|process| process.received.lost.len() == 1));
     let reason = &pair[1].received.lost[0].1;
     assert!(reason.ends_with(": invalid frame: payload of 4294967295 bytes"), "{reason}");
