@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 25] = [
     "p2p",
     "requests",
     "datatypes",
@@ -20,6 +20,7 @@ const PROGRAMS: [&str; 24] = [
     "attributes",
     "errors",
     "faults",
+    "children",
     "topologies",
     "windows",
     "onesided",
@@ -36,7 +37,7 @@ const PROGRAMS: [&str; 24] = [
     "tools",
 ];
 
-fn ours(name: &str) -> String {
+pub fn ours(name: &str) -> String {
     Mpi::Ours.program(&format!("mpi/{name}.c"))
 }
 
@@ -249,6 +250,51 @@ fn a_rank_that_waits_costs_no_cpu() {
             let line = ["run", "-n", n, "--map-by", map, &ours("idle"), "1"];
             assert_eq!(dvm.rsctl(line).ok(), format!("idle ok on {n}\n"), "by {map}");
         }
+    }
+}
+
+// --- messages that are not received, children, wrong arguments ---
+
+#[test]
+fn a_flood_stays_with_its_sender_and_a_silent_rank_holds_up_no_other() {
+    for nodes in [1, 2] {
+        pass(nodes, 2, &["flood"]);
+        pass(nodes, 4, &["flood"]);
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_is_noticed_although_its_children_live() {
+    for shm in ["on", "off"] {
+        let spared = format!("trap '' USR1; {} die; exit 0", ours("children"));
+        let call = Call::new(hydra()).env("RSD_MPI_SHM", shm);
+        let ended = call.args(["-disable-auto-cleanup", "-n", "3", "sh", "-c", &spared]).end();
+        assert_eq!(sorted(&ended.out()), ["rank 0 noticed", "rank 1 noticed"], "shared memory {shm}\n{ended}");
+    }
+}
+
+#[test]
+fn pythons_subprocesses_and_forked_workers_do_not_disturb_mpi() {
+    let (python, _) = mpi4py_for_the_abi();
+    let script = rsd_tests::script("children.py");
+    for nodes in [1, 2] {
+        let dvm = Dvm::start(nodes);
+        let call = dvm.rsctl(["run", "-n", "2", "--map-by", "node"]).args([python.as_os_str(), script.as_ref()]);
+        assert_eq!(call.ok(), "children right on 2 ranks\n", "{nodes} nodes");
+    }
+}
+
+#[test]
+fn no_function_crashes_with_freed_handles_null_pointers_or_garbage() {
+    let (program, table) = (ours("arguments"), rsd_tests::client("abi").join("functions.tsv"));
+    let run = |mode: &[&str]| {
+        let call = Call::new(&program).args([&table]).args(mode).env("RSD_MPI_SINGLETON", "alone");
+        call.deadline(Duration::from_secs(300)).ok()
+    };
+    assert_eq!(run(&["freed"]), "freed ok\n");
+    assert_eq!(run(&["null"]), "null ok\n");
+    for seed in ["1", "2"] {
+        assert_eq!(run(&["garbage", seed, "40"]), "garbage ok\n", "seed {seed}");
     }
 }
 

@@ -5,6 +5,7 @@
 mod alone;
 mod applications;
 mod attached;
+mod checked;
 mod daemons;
 mod deleted;
 mod descriptors;
