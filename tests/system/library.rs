@@ -37,7 +37,7 @@ const PROGRAMS: [&str; 25] = [
     "tools",
 ];
 
-pub fn ours(name: &str) -> String {
+pub(crate) fn ours(name: &str) -> String {
     Mpi::Ours.program(&format!("mpi/{name}.c"))
 }
 

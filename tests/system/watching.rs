@@ -111,7 +111,8 @@ fn events_are_followed_over_kills_of_the_head_and_none_is_lost_or_repeated() {
         assert!(seen.starts_with(&all), "{said}");
     }
     for (job, fails) in jobs {
-        let of_it = |event: &&Value| event["job"].to_string() == job && event["event"] != "job_queued";
+        let number: &Value = &job.parse::<u64>().expect("a job has a number").into();
+        let of_it = |event: &&Value| event["job"] == *number && event["event"] != "job_queued";
         let kinds: Vec<&str> = all.iter().filter(of_it).filter_map(|event| event["event"].as_str()).collect();
         let expected: &[&str] = match fails {
             true => &["job_submitted", "job_placed", "job_rank_failed", "job_ended"],

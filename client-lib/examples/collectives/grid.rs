@@ -104,7 +104,7 @@ impl Cell {
     /// The call: the root is rank 0, operations commute, nothing is in place.
     pub(crate) fn call(&self) -> Call {
         let of = |bytes: u64| {
-            let unit = if bytes % 4 == 0 { 4 } else { 1 };
+            let unit = if bytes.is_multiple_of(4) { 4 } else { 1 };
             Vector { count: bytes / unit, unit }
         };
         let (vector, commutes, in_place) = (of(self.bytes), true, false);

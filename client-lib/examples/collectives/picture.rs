@@ -24,7 +24,8 @@ pub(crate) fn draw(name: &str, verdicts: &[(Kind, Vec<Verdict>)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"8\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let halves: [(&str, fn(&Verdict) -> f64, f64); 2] = [
+    type Ratio = fn(&Verdict) -> f64;
+    let halves: [(&str, Ratio, f64); 2] = [
         ("the choice / the fastest algorithm: green 1, red 1.5", |it| it.over_best, 1.5),
         ("the choice / the lower bound: green 1, red 32", |it| it.over_bound, 32.0),
     ];

@@ -83,7 +83,7 @@ pub fn multiplying(here: Here, radix: u32, own: Slice, result: Slice) -> Schedul
 fn factors(mut n: u32, radix: u32) -> Option<Vec<u32>> {
     let mut factors = Vec::new();
     for factor in (2..=radix).rev() {
-        while n % factor == 0 {
+        while n.is_multiple_of(factor) {
             factors.push(factor);
             n /= factor;
         }

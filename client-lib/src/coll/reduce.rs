@@ -79,7 +79,7 @@ pub fn pipeline(here: Here, root: u32, own: Slice, result: Slice, vector: Vector
     let [even, odd] = [(); 2].map(|()| if own == all && !is_last { schedule.temporary(segment) } else { all });
     for round in 0..=segments {
         let came = |round: u64| match own == all {
-            true => (if round % 2 == 0 { even } else { odd }).part(0, nth(all, round).len),
+            true => (if round.is_multiple_of(2) { even } else { odd }).part(0, nth(all, round).len),
             false => nth(all, round),
         };
         if !is_last && round < segments {

@@ -559,7 +559,7 @@ mod tests {
             env: Vec::new(),
         };
         let bound = Bound { cpus: cpus.to_vec(), memory: None, required };
-        start(&program, Vec::new(), &bound, (None, PortRange::Any), false)
+        start(&program, Vec::new(), &bound, (None, PortRange::Any), false, true)
     }
 
     #[test]

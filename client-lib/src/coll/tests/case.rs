@@ -532,7 +532,7 @@ impl Case {
 
 /// Ranks on nodes: alike or not, in order or not.
 pub(super) fn layout(size: u32, dice: &mut Dice) -> Layout {
-    let divisors: Vec<u32> = (1..=size).filter(|each| size % each == 0).collect();
+    let divisors: Vec<u32> = (1..=size).filter(|each| size.is_multiple_of(*each)).collect();
     let (each, nodes) = (dice.one_of(&divisors), 1 + dice.below(u64::from(size).min(6)) as u32);
     match dice.below(6) {
         0 => Layout::apart(size),

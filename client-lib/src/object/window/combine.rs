@@ -3,8 +3,8 @@
 //! Whoever performs one, the origin itself or the target for an origin on another node, uses the same guards, those of the member that
 //! owns the memory ([`super::board`]): the word of a range for as long as it works there, whatever the operation is. So long accumulates
 //! run at the speed of plain loops, and one of a single element costs one atomic operation. Where all members have asked for a granularity
-//! of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: nobody waits for anybody, and long
-//! accumulates take about six times as long.
+//! of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: nobody waits for anybody, but each
+//! element costs an atomic operation.
 //!
 //! Which guard an element has depends only on its type and place, never on the length of the accumulate.
 

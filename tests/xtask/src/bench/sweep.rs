@@ -205,7 +205,7 @@ fn odd_sizes(longest: u64) -> Vec<u64> {
         mixed ^ (mixed >> 31)
     };
     [(33, 1 << 10), (1 << 10, 64 << 10), (64 << 10, 4 << 20)]
-        .map(|(from, to)| from + random() % (to - from) | 1)
+        .map(|(from, to)| (from + random() % (to - from)) | 1)
         .into_iter()
         .filter(|&bytes| bytes <= longest)
         .collect()
