@@ -1,7 +1,7 @@
 //! Flow control: messages that nobody receives must not fill the memory of their receiver. Here is the rule; `holding` follows it.
 //!
 //! A process counts the bytes of unreceived messages that it stores for each peer. A peer that has more stored than is still free is told to
-//! announce its further messages ([`Frame::Hold`]): those stay in the sender's memory, and its blocking sends wait for their receives.
+//! announce its further messages (`Frame::Hold`): those stay in the sender's memory, and its blocking sends wait for their receives.
 //! Once most of what it has sent is received, it may send as before. One such peer fills half of the memory at most, n of them n/(n+1), and
 //! there is always room for others (Choudhury and Hahne, dynamic queue length thresholds). Above that comes what is under way when
 //! the order is given.

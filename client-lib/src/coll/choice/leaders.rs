@@ -147,7 +147,7 @@ pub(super) fn gather(rank: u32, layout: &Layout, root: u32, own: Slice, block: u
     schedule
 }
 
-/// The leaders scatter, then each node does. The root leads its node. Memory as for [`gather`].
+/// The leaders scatter, then each node does. The root leads its node. Memory as for [`gather()`].
 pub(super) fn scatter(rank: u32, layout: &Layout, root: u32, own: Slice, block: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let view = View::led_by(rank, layout, root);
