@@ -20,11 +20,10 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
     from(8, 0, 128 * KIB, Bcast::ScatterBruck),
     from(2, 2, 0, Bcast::Leaders),
     from(2, 2, 16 * KIB, Bcast::Lanes),
-    from(2, 2, 128 * KIB, Bcast::Tree(4)),
-    from(3, 2, 128 * KIB, Bcast::Leaders),
-    from(2, 2, MIB, Bcast::Lanes),
-    from(8, 16, 128 * KIB, Bcast::Leaders),
-    from(8, 16, 8 * MIB, Bcast::Lanes),
+    from(2, 16, 128 * KIB, Bcast::Leaders),
+    from(2, 16, MIB, Bcast::Lanes),
+    from(64, 2, 128 * KIB, Bcast::Leaders),
+    from(64, 2, MIB, Bcast::Lanes),
 ];
 
 /// By the bytes of a block.
@@ -32,7 +31,7 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
 pub(super) const GATHER: &[Rule<Gather>] = &[
     from(0, 0, 0, Gather::Tree(8)),
     from(2, 2, 0, Gather::Leaders),
-    from(2, 16, 2 * KIB, Gather::Tree(8)),
+    from(2, 8, 2 * KIB, Gather::Tree(8)),
     from(2, 2, 16 * KIB, Gather::Tree(8)),
 ];
 
@@ -59,7 +58,7 @@ pub(super) const ALLGATHER: &[Rule<Allgather>] = &[
     from(2, 2, 0, Allgather::Leaders),
     from(2, 2, 256, Allgather::Lanes),
     from(2, 2, 16 * KIB, Allgather::Ring),
-    from(2, 16, 256, Allgather::Leaders),
+    from(2, 8, 256, Allgather::Leaders),
     from(8, 2, 256, Allgather::Leaders),
     from(2, 2, 128 * KIB, Allgather::Ring),
     from(2, 64, 128 * KIB, Allgather::Leaders),
@@ -103,18 +102,21 @@ pub(super) const ALLREDUCE: &[Rule<Allreduce>] = &[
     from(2, 2, 2 * KIB, Allreduce::Lanes),
     from(2, 64, 2 * KIB, Allreduce::Leaders),
     from(2, 2, 16 * KIB, Allreduce::Lanes),
-    from(64, 16, 128 * KIB, Allreduce::Leaders),
-    from(64, 16, MIB, Allreduce::Lanes),
+    from(64, 8, 128 * KIB, Allreduce::Leaders),
+    from(64, 8, MIB, Allreduce::Lanes),
 ];
 
 /// By the bytes of the whole vector.
 #[rustfmt::skip]
 pub(super) const REDUCE_SCATTER: &[Rule<ReduceScatter>] = &[
     from(0, 0, 0, ReduceScatter::Halving),
-    from(2, 2, 0, ReduceScatter::Leaders),
-    from(2, 2, 64 * KIB, ReduceScatter::Lanes),
-    from(64, 2, 64 * KIB, ReduceScatter::Halving),
-    from(2, 16, 64 * KIB, ReduceScatter::Leaders),
+    from(2, 2, 0, ReduceScatter::Lanes),
+    from(2, 8, 0, ReduceScatter::Leaders),
+    from(8, 2, 0, ReduceScatter::Leaders),
+    from(2, 2, 64 * KIB, ReduceScatter::Halving),
+    from(3, 2, 64 * KIB, ReduceScatter::Lanes),
+    from(8, 2, 64 * KIB, ReduceScatter::Halving),
+    from(2, 8, 64 * KIB, ReduceScatter::Leaders),
 ];
 
 /// By the bytes of a vector.
@@ -127,10 +129,11 @@ pub(super) const SCAN: &[Rule<Scan>] = &[
     from(64, 0, 8 * MIB, Scan::Chain(64 * KIB)),
     from(1024, 0, MIB, Scan::Doubling),
     from(2, 2, 0, Scan::Leaders),
-    from(2, 2, MIB, Scan::Chain(64 * KIB)),
-    from(2, 16, 0, Scan::Leaders),
-    from(8, 2, MIB, Scan::Leaders),
-    from(2, 2, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(2, 2, 128 * KIB, Scan::Chain(64 * KIB)),
+    from(8, 2, 0, Scan::Leaders),
+    from(8, 2, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(2, 8, 0, Scan::Leaders),
+    from(2, 8, 8 * MIB, Scan::Chain(64 * KIB)),
 ];
 
 /// By the bytes of a vector.
@@ -146,6 +149,6 @@ pub(super) const EXSCAN: &[Rule<Scan>] = &[
     from(8, 2, 0, Scan::Leaders),
     from(2, 2, MIB, Scan::Chain(64 * KIB)),
     from(64, 2, MIB, Scan::Leaders),
-    from(2, 16, 0, Scan::Leaders),
-    from(2, 16, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(2, 8, 0, Scan::Leaders),
+    from(2, 8, 8 * MIB, Scan::Chain(64 * KIB)),
 ];
