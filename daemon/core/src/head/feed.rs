@@ -137,7 +137,8 @@ impl Feed {
     fn note_told(&mut self, event: &DvmEvent, change: &JobChange) {
         let told = self.told_before.entry(change.job).or_default();
         if matches!(change.change, Some(Change::Placed(_))) {
-            told.clear(); // an attempt begins
+            // An attempt begins: of the earlier ones, only what comes before any placement still counts.
+            told.retain(|number| matches!(find(&self.events, *number), Some(Change::Submitted(_) | Change::Queued(_))));
         }
         told.push(event.number);
     }

@@ -350,10 +350,18 @@ fn follows_from_ends(kept: &wire::Kept) -> bool {
     }
 }
 
-/// Returns whether a record tells of the start of a head.
+/// Returns whether a record tells of the start of a head, or of what a head finds out anew when it starts: why a job waits, and which ranks
+/// were lost with the machine of an earlier head.
 fn is_of_start(kept: &wire::Kept) -> bool {
+    use wire::job_change::Change;
     let Some(What::Event(wire::KeptEvent { event: Some(event), .. })) = &kept.what else { return false };
-    matches!(event.what, Some(wire::dvm_event::What::HeadStarted(_)))
+    match &event.what {
+        Some(wire::dvm_event::What::HeadStarted(_)) => true,
+        Some(wire::dvm_event::What::Job(job)) => {
+            matches!(job.change, Some(Change::Queued(_) | Change::RankFailed(_)))
+        }
+        _ => false,
+    }
 }
 
 /// Returns a record without what changes later: the reason why a job is queued, and what is known of the cause of its end.
