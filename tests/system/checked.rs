@@ -10,7 +10,20 @@ fn a_process_that_checks_finds_each_fault_and_no_other() {
     for nodes in [1, 2] {
         let dvm = Dvm::start_with(Options { nodes, slots: 4, args: Vec::new() });
         let run = |n: &str, what: &str| {
-            dvm.rsctl(["run", "-n", n, "--map-by", "node", "-x", "RSD_MPI_CHECK=1", &ours("checked"), what]).end()
+            dvm.rsctl([
+                "run",
+                "-n",
+                n,
+                "--map-by",
+                "node",
+                "--bind-to",
+                "none",
+                "-x",
+                "RSD_MPI_CHECK=1",
+                &ours("checked"),
+                what,
+            ])
+            .end()
         };
         for n in ["1", "2", "3", "4"] {
             let ended = run(n, "nothing");
