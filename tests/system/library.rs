@@ -110,9 +110,21 @@ fn a_message_of_more_than_two_gigabytes_arrives_through_shared_memory_and_tcp() 
 #[test]
 fn a_thread_makes_progress_while_ranks_compute() {
     for nodes in [1, 2] {
-        let dvm = Dvm::start_with(Options { nodes, slots: 2, args: Vec::new() });
+        let dvm = Dvm::start_with(Options { nodes, slots: 4, args: Vec::new() });
         let run = |n: &str, name: &str, argument: &str| {
-            let line = ["run", "-n", n, "--map-by", "node", "-x", "RSD_MPI_PROGRESS=thread", &ours(name), argument];
+            let line = [
+                "run",
+                "-n",
+                n,
+                "--map-by",
+                "node",
+                "--bind-to",
+                "none",
+                "-x",
+                "RSD_MPI_PROGRESS=thread",
+                &ours(name),
+                argument,
+            ];
             assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on {n}\n"), "{argument} on {nodes} nodes");
         };
         run("2", "progress", "alone");

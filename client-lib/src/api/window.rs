@@ -291,7 +291,7 @@ fn dynamic(state: &mut State, win: WinHandle) -> MpiResult<&mut Window> {
 
 // --- information ---
 
-/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory that this process can use.
+/// `MPI_Win_shared_query`. For `MPI_PROC_NULL`: the first member with memory. Memory that this process cannot use has no size.
 pub unsafe fn win_shared_query(
     rt: &Runtime,
     win: WinHandle,
@@ -309,10 +309,10 @@ pub unsafe fn win_shared_query(
         }
         let is_here = |target: u32| window.near.memory(target).is_some_and(|memory| memory.place == Place::Here);
         let target = match rank {
-            c::MPI_PROC_NULL => (0..window.size()).find(|it| window.parts[*it as usize].size > 0 && is_here(*it)),
-            _ => Some(member(window, rank)?).filter(|target| is_here(*target)),
+            c::MPI_PROC_NULL => (0..window.size()).find(|it| window.parts[*it as usize].size > 0),
+            _ => Some(member(window, rank)?),
         };
-        target.map(|target| window.parts[target as usize])
+        target.filter(|target| is_here(*target)).map(|target| window.parts[target as usize])
     };
     let part = part.unwrap_or(Part { size: 0, disp_unit: 0, address: 0 });
     // SAFETY: the caller's promise.
