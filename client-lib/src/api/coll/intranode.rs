@@ -117,6 +117,11 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     };
     if let Ok(communicator) = guard.comms.get_mut(plan.comm) {
         communicator.sharing = Sharing::Ready(shared);
+        // Some members may move a rest by messages: the tags of later messages must not differ for that.
+        let may_have_rest = matches!(plan.what, What::Uneven(Uneven::Gather { .. } | Uneven::Scatter { .. }));
+        if may_have_rest && !matches!(result, Ok(Rest::Of(_))) {
+            communicator.collectives = communicator.collectives.wrapping_add(1);
+        }
     }
     let rest = match result {
         Ok(Rest::Nothing) => Ok(()),
