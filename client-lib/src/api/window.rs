@@ -677,7 +677,7 @@ pub unsafe fn win_lock_all(rt: &Runtime, assert: c_int, win: WinHandle) -> MpiRe
     settle(&mut guard, win, None)
 }
 
-/// Takes the locks on the board of all members. A process that has to wait for one has no other meanwhile, so it stops nobody.
+/// Takes the locks on the board of all members. A process that has to wait for one holds no other meanwhile, so it stops no other process.
 fn take_all(guard: &mut Guard<'_>, win: WinHandle) -> MpiResult {
     let window = guard.windows.get(win)?;
     let places: Vec<u32> = (0..window.size()).filter_map(|target| window.near.lock_of(target)).collect();

@@ -1,4 +1,4 @@
-//! Flow control: messages that nobody receives must not fill the memory of their receiver. Here is the rule; `holding` follows it.
+//! Flow control: messages that no receive takes must not fill the memory of their receiver. Here is the rule; `holding` follows it.
 //!
 //! A process counts the bytes of unreceived messages that it stores for each peer. A peer that has more stored than is still free is told to
 //! announce its further messages (`Frame::Hold`): those stay in the sender's memory, and its blocking sends wait for their receives.

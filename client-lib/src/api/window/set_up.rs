@@ -56,7 +56,7 @@ pub(super) fn near(
     }
     let place = neighbours.iter().position(|neighbour| *neighbour == rank).unwrap_or(0);
     let mut reach = vec![Reach::default(); parts.len()];
-    // Counted by all members, also by those that have nobody to talk to.
+    // Counted by all members, also by those that have no connection.
     let all = guard.comms.get_mut(comm)?.circle_of_all();
     if neighbours.len() > 1 {
         let plan = Plan::new(&neighbours, parts, room)?;

@@ -1,9 +1,9 @@
 //! Accumulates: combine data with memory, so that no other accumulate on the same elements comes in between.
 //!
-//! Whoever performs one, the origin itself or the target for an origin on another node, uses the same guards, those of the member that
+//! The process that performs one, which is the origin itself or the target for an origin on another node, uses the same guards, those of the member that
 //! owns the memory ([`super::board`]): the word of a range for as long as it works there, whatever the operation is. So long accumulates
 //! run at the speed of plain loops, and one of a single element costs one atomic operation. Where all members have asked for a granularity
-//! of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: nobody waits for anybody, but each
+//! of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: no process waits for another, but each
 //! element costs an atomic operation.
 //!
 //! Which guard an element has depends only on its type and place, never on the length of the accumulate.
@@ -112,7 +112,7 @@ pub struct Accumulate<'a> {
     pub combination: &'a Combination,
     /// Packed; as long as the combination needs.
     pub data: *const u8,
-    /// Where to leave what was there before, packed; null if nobody wants it.
+    /// Where to leave what was there before, packed; null if the caller does not want it.
     pub before: *mut u8,
     /// The elements, at addresses of the process that owns them.
     pub elements: &'a Buffer,

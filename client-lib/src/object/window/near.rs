@@ -1,4 +1,4 @@
-//! What a process does by itself to the memory of members on its node: nobody is asked, and a member that computes delays nobody.
+//! What a process does by itself to the memory of members on its node: no other process is asked, and a member that computes delays none.
 //!
 //! Memory that the window has made is on the board, which all members of the node have mapped. Memory of the user is reached through the
 //! kernel (`process_vm_readv`), if that is permitted. Locks are words on the board. A member that waits for one, or for the others at a fence,
