@@ -161,9 +161,18 @@ impl Access {
         // A server without a leader accepts connections.
         etcd.keys(b"rsd", b"").await.or_else(|error| match error {
             EtcdError::Refused { .. } => Ok(Vec::new()), // the prefix may be all that the user may read
+            // Whether the alert of a server that misses a certificate arrives before it closes the connection is chance.
+            EtcdError::Unreachable(why) if self.is_anonymous(server) && !why.contains("ertificate") => Err(
+                EtcdError::Unreachable(format!("{why}: does it demand a certificate? head.etcd_certificate names one")),
+            ),
             error => Err(error),
         })?;
         Ok(etcd)
+    }
+
+    /// Whether a TLS server sees no certificate of ours.
+    fn is_anonymous(&self, server: &Server) -> bool {
+        server.is_tls && self.tls.as_ref().is_some_and(|tls| !tls.client_auth_cert_resolver.has_certs())
     }
 }
 

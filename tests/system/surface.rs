@@ -33,7 +33,7 @@ fn the_library_has_the_name_of_the_standard_and_is_small() {
     println!("{bytes} bytes");
     // Installed, it has two thirds of that: the test profile checks arithmetic, and has a copy of every inlined function in each part of
     // the crate that is compiled alone. What would break the bound is a dependency that nobody needs, not a chapter of the standard.
-    assert!(bytes < 6 << 20, "{bytes} bytes");
+    assert!(bytes < 7 << 20, "{bytes} bytes");
     fs::remove_dir_all(dir).unwrap();
 }
 

@@ -49,11 +49,11 @@ fn serve(guard: &mut Guard<'_>) -> bool {
         if entries != RUNTIME.lock.entries() || guard.waiting.is_anybody_asleep() {
             return has_slept;
         }
-        let stop = guard.sleep(&mut |_, moment| (moment == Moment::Sleep && ends()).then_some(()));
+        let stop = guard.sleep(&mut |_, moment| moment == Moment::Sleep && ends());
         // The sleep gives the lock away, and takes it again.
         entries = entries.wrapping_add(1);
         has_slept = true;
-        if stop.is_some() || ends() {
+        if stop || ends() {
             return has_slept;
         }
     }

@@ -73,15 +73,24 @@ impl Guard<'_> {
             }
             self.step();
         }
-        self.wait_long(done)
+        let mut result = None;
+        self.wait_long(&mut |state, moment| {
+            // After a sleep it must be asked too, but the first result is the one that counts.
+            let found = done(state, moment);
+            result = result.take().or(found);
+            result.is_some()
+        });
+        result.unwrap_or_else(|| unreachable!("a wait ends with its result"))
     }
 
+    /// Waits until `done` says so. Compiled once: it is most of a wait's code, and none of a short wait's time.
     #[cold]
-    fn wait_long<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
+    #[inline(never)]
+    fn wait_long(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) {
         let mut idle = Idle::default();
-        let result = loop {
-            if let Some(result) = done(self, Moment::Look) {
-                break result;
+        loop {
+            if done(self, Moment::Look) {
+                break;
             }
             if self.step() {
                 idle = Idle::default();
@@ -98,17 +107,16 @@ impl Guard<'_> {
                     if idle.is_long() {
                         self.seek_awaited(idle.elapsed >= FAR);
                     }
-                    if let Some(result) = self.sleep(&mut done) {
-                        break result;
+                    if self.sleep(done) {
+                        break;
                     }
                 }
             }
-        };
+        }
         if self.waiting.others > 0 {
             // One of them takes this thread's place.
             wake_threads();
         }
-        result
     }
 
     /// Whether waits begin with polling alone, because this process has a core of its own.
@@ -168,7 +176,7 @@ impl Guard<'_> {
     }
 
     /// Sleeps, unless the last check returns the result.
-    pub(super) fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
+    pub(super) fn sleep(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
         let limit = self.ports.sleep_limit(SLEEP);
         if self.spins() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();
@@ -177,14 +185,14 @@ impl Guard<'_> {
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);
-            if there.is_none() {
+            if !there {
                 self.waiting.others += 1;
                 self.waiting.sleeps += 1;
                 self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
                 self.waiting.others -= 1;
             }
             let awake = done(self, Moment::Awake);
-            return there.or(awake);
+            return there || awake;
         }
         if self.comms.names.has_foreign() {
             self.reach_awaited();
@@ -192,10 +200,10 @@ impl Guard<'_> {
         let Some(sleep) = self.engine.transport_mut().prepare_sleep(limit) else {
             // Something is arriving that is not complete yet: its sender may wait for this core.
             self.unlocked(std::thread::yield_now);
-            return None;
+            return false;
         };
         let there = done(self, Moment::Sleep);
-        if there.is_none() {
+        if !there {
             // Before the mark is set: this thread need not be woken.
             self.wake_finished();
             self.waiting.sleeps += 1;
@@ -212,7 +220,7 @@ impl Guard<'_> {
             self.hear_losses();
         }
         let awake = done(self, Moment::Awake);
-        there.or(awake)
+        there || awake
     }
 }
 

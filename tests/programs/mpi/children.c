@@ -2,6 +2,7 @@
  * its peers notice although its children live. */
 #include "check.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,7 +62,15 @@ static void forks(void) {
     }
 }
 
-/* The last rank dies and leaves a child behind, which lives for 60 s; the others notice at once. */
+/* The descriptors that the launcher left open: Hydra's pipes among them, whose end it waits for. */
+static char inherited[1024];
+
+static void find_inherited(void) {
+    for (int fd = 0; fd < (int)sizeof inherited; fd++)
+        inherited[fd] = fcntl(fd, F_GETFD) != -1;
+}
+
+/* The last rank dies and leaves a child behind, which lives for 60 s with all that MPI has opened; the others notice at once. */
 static int dies(void) {
     int token = 0;
     double before;
@@ -73,9 +82,9 @@ static int dies(void) {
             MPI_Recv(&token, 1, MPI_INT, from, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         fflush(NULL);
         if (fork() == 0) {
-            fclose(stdin);
-            fclose(stdout);
-            fclose(stderr);
+            for (int fd = 0; fd < (int)sizeof inherited; fd++)
+                if (inherited[fd])
+                    close(fd);
             alarm(60);
             for (;;)
                 pause();
@@ -94,6 +103,7 @@ static int dies(void) {
 }
 
 int main(int argc, char **argv) {
+    find_inherited();
     begin(&argc, &argv);
     if (argc > 1 && strcmp(argv[1], "die") == 0)
         return dies();
