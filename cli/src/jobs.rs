@@ -380,7 +380,7 @@ pub(crate) async fn cancel(
         let elements = selector.elements.clone();
         let info = dvm::job(&mut client, Selector { elements: None, ..selector }).await?;
         if let Some(elements) = elements {
-            let request = CancelRequest { job: info.job, grace_ms, elements };
+            let request = CancelRequest { job: info.job, grace_ms, elements, client_gone: false };
             let doing = format!("cancelling elements of job {}", info.job);
             jobs.push(json::job(&dvm::answer(&doing, client.cancel(request)).await?));
         } else if info.ended_ms > 0 {

@@ -393,7 +393,7 @@ fn again(job: u64, failure: Failure) -> Failure {
 pub(crate) async fn cancel(client: &mut Client, job: u64, grace_ms: Option<u64>) -> Result<JobInfo, Failure> {
     dvm::answer(
         &format!("cancelling job {job}"),
-        client.cancel(CancelRequest { job, grace_ms, elements: String::new() }),
+        client.cancel(CancelRequest { job, grace_ms, ..CancelRequest::default() }),
     )
     .await
 }

@@ -120,8 +120,63 @@ fn a_job_whose_client_is_gone_ends_after_a_restart_of_the_head() {
     job.signal(nix::sys::signal::Signal::SIGKILL);
     dvm.restart(0);
     dvm.ctl("wait 1").fails(130);
-    let shown = dvm.ctl("job show 1").ok();
-    assert!(shown.contains("has not come back since the head was restarted") || shown.contains("cancelled"), "{shown}");
+    let events = dvm.ctl("events").ok();
+    assert!(events.contains("job 1 is being ended: the client that ran it has lost its connection"), "{events}");
+}
+
+/// Runs a job on node0 through the daemon of node1, and waits until it runs.
+fn run_through_node1(dvm: &Dvm, reconnect: &str, script: &str) -> Running {
+    let run = ["--dvm", "node1", "run", "--host", "node0", "-n", "2", "--reconnect", reconnect, "sh", "-c", script];
+    let job = dvm.rsctl(run).start();
+    job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
+    job
+}
+
+#[test]
+fn a_job_goes_on_when_the_daemon_between_its_client_and_the_head_is_restarted() {
+    let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
+    let gate = dvm.scratch().join("gate");
+    let script =
+        format!("echo up; seq 1000; while ! test -e {}; do sleep 0.02; done; seq 1000; exit 7", gate.display());
+    let job = run_through_node1(&dvm, "1m", &script);
+    // Twice: a client that has come back is as good as the first one.
+    for _ in 0..2 {
+        dvm.kill(1);
+        let times = job.stderr().matches("the daemon is back").count();
+        dvm.restart(1);
+        job.until_stderr(|said| (said.matches("the daemon is back").count() > times).then_some(()));
+    }
+    dvm.file("gate", "");
+    let ended = job.end();
+    let count: u64 = ended.out().lines().filter_map(|line| line.parse::<u64>().ok()).sum();
+    assert_eq!(count, 4 * (1..=1000).sum::<u64>(), "each line once from each rank\n{ended}");
+    ended.fails(7);
+}
+
+#[test]
+fn a_job_ends_when_its_client_dies_or_the_daemon_between_does_not_return() {
+    let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
+    let job = run_through_node1(&dvm, "5m", "echo up; exec sleep 1000");
+    job.signal(nix::sys::signal::Signal::SIGKILL);
+    dvm.ctl("wait 1").deadline(Duration::from_secs(20)).fails(130);
+    let events = dvm.ctl("events").ok();
+    assert!(events.contains("job 1 is being ended: the client that ran it has disconnected"), "{events}");
+
+    // Also one that has come back.
+    let job = run_through_node1(&dvm, "5m", "echo up; exec sleep 1000");
+    dvm.kill(1);
+    dvm.restart(1);
+    job.until_stderr(|said| said.contains("the daemon is back").then_some(()));
+    job.signal(nix::sys::signal::Signal::SIGKILL);
+    dvm.ctl("wait 2").deadline(Duration::from_secs(20)).fails(130);
+
+    let job = run_through_node1(&dvm, "2s", "echo up; exec sleep 1000");
+    dvm.kill(1);
+    dvm.ctl("wait 3").deadline(Duration::from_secs(20)).fails(130);
+    let events = dvm.ctl("events").ok();
+    assert!(events.contains("job 3 is being ended: the client that ran it has lost its connection"), "{events}");
+    job.end().fails(242);
+    dvm.restart(1);
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl Dvm for Fake {
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<JobInfo>, Status> {
-        let CancelRequest { job, grace_ms, elements } = request.into_inner();
+        let CancelRequest { job, grace_ms, elements, client_gone: _ } = request.into_inner();
         self.0.tell(match elements.is_empty() {
             true => Asked::Cancel(job, grace_ms),
             false => Asked::CancelElements(job, elements),

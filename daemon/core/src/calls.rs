@@ -59,6 +59,8 @@ pub enum Call {
     ClientGone(JobId),
     /// The client that a job is attached to has lost its connection, and is back. [`Answer::Job`].
     OwnerBack(JobId),
+    /// The daemon is lost through which the client that ran a job was connected.
+    OwnerLost(JobId),
     /// [`Answer::Fed`] when there is room for more input, or when no rank reads input any more; at the end of input (`eof`) when all
     /// readers have all of it. `at`: the number of its first byte; None: it follows what the head has.
     Stdin { job: JobId, at: Option<u64>, data: Bytes, eof: bool },

@@ -389,7 +389,7 @@ pub(crate) fn fewer_ranks(ranks: u32) -> String {
 }
 
 /// Why a job is cancelled whose client has not come back after a restart of the head.
-pub(crate) const OWNER_IS_GONE: &str = "the client that ran it has not come back since the head was restarted";
+pub(crate) const OWNER_IS_GONE: &str = "the client that ran it has lost its connection and not come back";
 
 /// Why a job waits that may fit when these many nodes have reconnected to a restarted head.
 pub(crate) fn nodes_return(nodes: usize) -> String {

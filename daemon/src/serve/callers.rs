@@ -27,6 +27,11 @@ pub(crate) struct Callers {
     pub(crate) serves_all: bool,
 }
 
+/// Whether another daemon forwards this request of its client.
+pub(crate) fn is_forwarded<T>(request: &Request<T>) -> bool {
+    matches!(request.extensions().get::<Peer>().map(|peer| peer.who), Some(Who::Node(_)))
+}
+
 impl Callers {
     /// Returns the daemon itself.
     pub(crate) fn daemon() -> Caller {

@@ -15,14 +15,20 @@ use rsd_proto::v1::{
     KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest,
     ListJobsReply, ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest,
     NodeInfo, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, UpgradeReply, UpgradeRequest, WaitsReply, WaitsRequest, WhyReply,
+    StatusRequest, UpgradeReply, UpgradeRequest, WaitsReply, WaitsRequest, WhyReply, job_event,
 };
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use rsd_core::JobId;
+use rsd_core::rsd::Caller;
+use tracing::debug;
+
 use super::callers::Callers;
 use super::groups::{self, JoinEvents};
-use super::{self as serve, About};
+use super::{self as serve, About, STREAM_QUEUE};
 use crate::door::Door;
 use crate::way_up::WayUp;
 
@@ -69,6 +75,73 @@ impl ForwardService {
     async fn alone(&self) -> Result<DvmClient<Stamped>, Status> {
         Ok(dvm_client(self.way_up.dial().await?))
     }
+
+    /// Forwards the events of a job that ends with its client. When the client has disconnected, tells the head: to lose the connection
+    /// of this daemon could also mean that this daemon is lost, and the client on its way to another one.
+    async fn owned(
+        &self,
+        caller: Caller,
+        turn: Option<Share>,
+        mut job: Option<JobId>,
+        open: impl Future<Output = Reply<Streaming<JobEvent>>> + Send + 'static,
+    ) -> Reply<Events<JobEvent>> {
+        let (client, stream) = mpsc::channel(STREAM_QUEUE);
+        let (accepted, answer) = oneshot::channel();
+        let service = self.clone();
+        // A task of its own, because this handler ends with the client's connection.
+        tokio::spawn(async move {
+            let mut events = match open.await {
+                Ok(reply) => reply.into_inner(),
+                Err(status) => return drop(accepted.send(Err(status))),
+            };
+            let _ = accepted.send(Ok(())); // where the client is gone, its receiver is, too
+            if !pass_on(&mut events, &mut job, &client).await
+                && let Some(job) = job
+            {
+                let request = CancelRequest { job, client_gone: true, ..CancelRequest::default() };
+                if let Err(status) = service.tell(Callers::stamped(caller, request)).await {
+                    debug!(job, why = status.message(), "the head does not hear that the client of a job is gone");
+                }
+            }
+            drop(turn);
+        });
+        answer.await.map_err(|_| Status::internal("the submission was lost"))??;
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn tell(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
+        let mut head = dvm_client(self.way_up.shared().await?);
+        self.way_up.check(head.cancel(request).await).await
+    }
+}
+
+/// Passes events on to a client, up to the last one or an error; `job` gets the number of the job. Returns false if the client has
+/// disconnected before the job's end.
+async fn pass_on(
+    events: &mut Streaming<JobEvent>,
+    job: &mut Option<JobId>,
+    client: &mpsc::Sender<Result<JobEvent, Status>>,
+) -> bool {
+    let mut is_over = false;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            // Only with its number can the job be told of.
+            () = client.closed(), if job.is_some() => return is_over,
+        };
+        let Some(event) = event else { return true };
+        is_over |= event.is_err();
+        if let Ok(JobEvent { body: Some(body), .. }) = &event {
+            match body {
+                job_event::Body::Submitted(submitted) => *job = Some(submitted.job),
+                job_event::Body::Ended(_) => is_over = true,
+                _ => {}
+            }
+        }
+        if client.send(event).await.is_err() && job.is_some() {
+            return is_over;
+        }
+    }
 }
 
 /// Forwards a call with one request and one answer.
@@ -107,13 +180,25 @@ impl Dvm for ForwardService {
     type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
-        follow!(self, submit, request)
+        let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
+        let request = self.callers.forwarded(request)?;
+        if !request.get_ref().attached {
+            return boxed(self.alone().await?.submit(request).await?, turn);
+        }
+        let service = self.clone();
+        self.owned(caller, turn, None, async move { service.alone().await?.submit(request).await }).await
     }
     async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
         forward!(self, plan, request)
     }
     async fn attach(&self, request: Request<AttachRequest>) -> Reply<Self::AttachStream> {
-        follow!(self, attach, request)
+        let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
+        let request = self.callers.forwarded(request)?;
+        if !request.get_ref().owner {
+            return boxed(self.alone().await?.attach(request).await?, turn);
+        }
+        let (service, job) = (self.clone(), request.get_ref().job);
+        self.owned(caller, turn, Some(job), async move { service.alone().await?.attach(request).await }).await
     }
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
         follow!(self, logs, request)

@@ -1,6 +1,7 @@
 //! The head's services to clients.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use prost::Message;
@@ -20,15 +21,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::callers::{Callers, Names};
+use super::callers::{self, Callers, Names};
 use super::groups::{self, JoinEvents};
-use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected, upgrade};
+use super::{About, Events, Reply, STREAM_QUEUE, kv, reply, shutdown, status, status_of, unexpected, upgrade};
 use crate::disk::job_log::{Follower, JobLogs};
 use crate::door::Door;
 use crate::random::random;
-
-/// The most messages that wait for a slow client.
-const STREAM_QUEUE: usize = 16;
 
 /// The size from which a list of jobs is continued in another reply.
 const LIST_BYTES: usize = 8 << 20;
@@ -59,6 +57,30 @@ pub(crate) struct HeadService {
     pub(crate) names: Arc<Names>,
     /// The clients that follow jobs.
     pub(crate) followers: Shares,
+    pub(crate) owners: Arc<Owners>,
+}
+
+/// The connections of clients whose jobs end with them. A client that comes back has two until the loss of the first is noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(Mutex<HashMap<JobId, usize>>);
+
+impl Owners {
+    fn enter(&self, job: JobId) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(job).or_default() += 1;
+    }
+
+    /// Returns whether it was the last one.
+    fn leave(&self, job: JobId) -> bool {
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = owners.get_mut(&job).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            owners.remove(&job);
+        }
+        left == 0
+    }
 }
 
 impl HeadService {
@@ -160,6 +182,16 @@ async fn take_input(
 }
 
 impl HeadService {
+    /// Ends a connection with whose client the job ends, unless the client has seen the job's end or is back. If it was forwarded, it may
+    /// be the daemon between that is lost. If it was the client, that daemon says so.
+    async fn owner_left(&self, caller: Caller, job: JobId, is_forwarded: bool, was_followed: bool) {
+        if !self.owners.leave(job) || was_followed {
+            return;
+        }
+        let call = if is_forwarded { Call::OwnerLost(job) } else { Call::ClientGone(job) };
+        self.door.call(caller, call).await;
+    }
+
     /// Returns the last event of a job whose log lacks it: an earlier head was killed before it had written it, or the client has it.
     async fn end_of(&self, caller: Caller, job: JobId) -> Option<JobEvent> {
         let info = self.job(caller, Call::GetJob(job)).await.ok()?.into_inner();
@@ -185,6 +217,7 @@ impl Dvm for HeadService {
         let caller = self.callers.of(&request)?;
         let user = self.names.of(self.callers, caller).await?;
         let share = self.share(caller)?;
+        let is_forwarded = callers::is_forwarded(&request);
         let spec = request.into_inner();
         let attached = spec.attached;
         let random = random::<44>().map_err(|error| Status::internal(format!("cannot read random bytes: {error}")))?;
@@ -199,6 +232,9 @@ impl Dvm for HeadService {
                     // Nobody may be left who knows of the job when the machine crashes. An attached client would submit it again.
                     if !attached {
                         service.door.sync().await;
+                    }
+                    if attached {
+                        service.owners.enter(job);
                     }
                     job
                 }
@@ -216,8 +252,8 @@ impl Dvm for HeadService {
                     false
                 }
             };
-            if !was_followed && attached {
-                service.door.call(caller, Call::ClientGone(job)).await;
+            if attached {
+                service.owner_left(caller, job, is_forwarded, was_followed).await;
             }
             drop(share);
         });
@@ -233,18 +269,20 @@ impl Dvm for HeadService {
 
     async fn attach(&self, request: Request<AttachRequest>) -> Reply<Self::AttachStream> {
         let caller = self.callers.of(&request)?;
+        let is_forwarded = callers::is_forwarded(&request);
         let AttachRequest { job, from, owner } = request.into_inner();
         let (job, follower) = self.follow(caller, job, from).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let share = self.share(caller)?;
         if owner {
             self.job(caller, Call::OwnerBack(job)).await?;
+            self.owners.enter(job);
         }
         let service = self.clone();
         tokio::spawn(async move {
             let was_followed = service.send_events(caller, job, follower, &client).await;
-            if owner && !was_followed {
-                service.door.call(caller, Call::ClientGone(job)).await;
+            if owner {
+                service.owner_left(caller, job, is_forwarded, was_followed).await;
             }
             drop(share);
         });
@@ -363,8 +401,9 @@ impl Dvm for HeadService {
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
         let caller = self.callers.of(&request)?;
-        let CancelRequest { job, grace_ms, elements } = request.into_inner();
+        let CancelRequest { job, grace_ms, elements, client_gone } = request.into_inner();
         let call = match elements.is_empty() {
+            _ if client_gone => Call::ClientGone(job),
             true => Call::Cancel { job, grace_ms },
             false => Call::CancelElements { job, grace_ms, elements },
         };

@@ -37,6 +37,9 @@ use tonic::{Code, Response, Status};
 use crate::door::{Door, Event};
 use crate::upgrade::{self, Successor};
 
+/// The most messages that wait for a slow client.
+const STREAM_QUEUE: usize = 16;
+
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 

@@ -507,9 +507,17 @@ fn services(
         None => {
             let authority = membership.authority();
             let access = HeadAccess { door: door.clone(), authority, listen: at.to_owned(), refusals, callers };
-            let dvm = DvmServer::new(HeadService { door, logs, about, callers, names: Arc::default(), followers })
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            let dvm = DvmServer::new(HeadService {
+                door,
+                logs,
+                about,
+                callers,
+                names: Arc::default(),
+                followers,
+                owners: Arc::default(),
+            })
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
         }
     }

@@ -1529,6 +1529,9 @@ pub struct CancelRequest {
     /// As in ChangeJobRequest.
     #[prost(string, tag = "250")]
     pub elements: ::prost::alloc::string::String,
+    /// The daemon that forwarded the job's submission says that its client has disconnected.
+    #[prost(bool, tag = "280")]
+    pub client_gone: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListNodesRequest {

@@ -112,6 +112,13 @@ impl Head {
                 head.timers.cancel(&Due::Owner(job));
                 Ok(())
             }),
+            Call::OwnerLost(job) => self.with_job(req, caller, job, out, |head, job, out| {
+                match head.jobs.get(job).and_then(|job| job.awaits_owner) {
+                    Some(patience) if !patience.is_zero() => head.timers.set(Due::Owner(job), now.mono + patience),
+                    Some(_) | None => head.cancel(now, job, None, crate::sentences::OWNER_IS_GONE, out),
+                }
+                Ok(())
+            }),
             Call::Status | Call::Metrics | Call::Pmi { .. } => {} // answered by the daemon and its node
         }
     }

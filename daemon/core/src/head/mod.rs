@@ -180,7 +180,7 @@ enum Due {
     Open(NodeId),
     /// A probe of the nodes' loads ends.
     Probe(u64),
-    /// The client of a job has not come back since the head was started.
+    /// The client of a job has lost its connection, or the head was started, and it has not come back.
     Owner(JobId),
     /// A stop of the DVM waits no longer for nodes that are away.
     Stop,
