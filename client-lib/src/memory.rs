@@ -354,6 +354,20 @@ impl<'a> Room<'a> {
         self.len == 0
     }
 
+    /// The part of `len` bytes that starts at `at`; it must lie within the room.
+    #[inline]
+    pub fn part(&self, at: usize, len: usize) -> Room<'a> {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        Room { start: self.start.wrapping_add(at), len, lent: PhantomData }
+    }
+
+    /// Fills all of the room with the packed bytes of a buffer that start at `at`; the buffer must have them.
+    #[inline]
+    pub fn fill(&self, from: &Buffer, at: usize) {
+        // SAFETY: the creator has guaranteed that the room is writable.
+        unsafe { from.copy_to(at, self.start, self.len) }
+    }
+
     /// Writes bytes from `at` on; there must be room for them.
     #[inline(always)]
     pub fn put<const N: usize>(&self, at: usize, bytes: [u8; N]) {

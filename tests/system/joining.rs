@@ -345,8 +345,7 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
     let (files, memory) = weigh();
     for line in rounds("300").iter().filter(|line| line.starts_with("grown")) {
         let numbers: Vec<i64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        // The cells of a segment count when they are first touched, once.
-        assert!(numbers[0] <= 0 && numbers[1] < 4096, "{line}");
+        assert!(numbers[0] <= 0 && numbers[1] < 512, "{line}");
     }
     let (files_after, memory_after) = weigh();
     // The spare step process may have started in the meantime, with a few descriptors.

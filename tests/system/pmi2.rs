@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rsd_tests::{Call, Dvm, Options, Pmi, Running, eventually, hydra, intel};
+use rsd_tests::{Call, Dvm, Options, Pmi, Running, eventually, hydra, intel, plain};
 
 use crate::groups::member;
 use crate::sorted;
@@ -31,6 +31,24 @@ fn programs_exchange_values_names_and_places_over_pmi_2() {
                 assert_eq!(sorted(&printed), right(what, 6), "{pmi:?} on {nodes} nodes");
             }
             assert_eq!(sorted(&run(&dvm, 1, &program, &["all"]).ok()), right("all", 1), "{pmi:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the plug-ins of NVSHMEM 3.8 or later (a wheel of 280 MB, but no GPU): RSD_TEST_NVSHMEM=DIRECTORY"]
+fn nvshmem_bootstraps_over_pmi() {
+    let plugins =
+        std::env::var("RSD_TEST_NVSHMEM").expect("RSD_TEST_NVSHMEM names the directory of NVSHMEM's plug-ins");
+    let program = plain("nvshmem_bootstrap.c");
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
+        for kind in ["pmi", "pmi2", "mpi"] {
+            let plugin = format!("{plugins}/nvshmem_bootstrap_{kind}.so.3");
+            for n in [1, 2, 5, 8] {
+                let expected: Vec<String> = (0..n).map(|rank| format!("rank {rank} of {n}")).collect();
+                assert_eq!(sorted(&run(&dvm, n, &program, &[&plugin]).ok()), expected, "{kind} on {nodes} nodes");
+            }
         }
     }
 }

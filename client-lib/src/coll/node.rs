@@ -59,6 +59,7 @@ pub use work::{Work, refuse};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
 /// How many operations the memory holds at a time.
@@ -225,13 +226,13 @@ impl Node {
     /// Arrives at the next operation, whose memory must be free, with `len` bytes of data that `fill` writes. `stamp`
     /// identifies the call. `awaited` says that another member may wait for this member alone.
     #[inline]
-    fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(&mut [u8])) -> (u64, Arrival) {
+    fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(Room<'_>)) -> (u64, Arrival) {
         let number = self.next;
         self.next += 1;
         let mark = self.mark(number, self.rank);
         if len > 0 {
             // SAFETY: a member's own mark and slot are used by no other member between `has_room` and the number.
-            self.with_data_mut(number, self.rank, len, |data| fill(unsafe { &mut *data }));
+            self.with_data_mut(number, self.rank, len, |data| fill(unsafe { Room::shared(data.cast(), len) }));
         }
         mark.stamp.store(stamp, Ordering::Relaxed);
         mark.number.store(number + 1, Ordering::Release);

@@ -25,7 +25,7 @@ impl Work<'_> {
             self.combine_slice(node, node.next - 1);
         }
         let (at, len) = self.cut.piece(self.index);
-        node.arrive(stamp, len, false, |slot| own.read(at, slot))
+        node.arrive(stamp, len, false, |slot| slot.fill(own, at))
     }
 
     /// Combines this member's slice of the piece that all have left at the operation before.
@@ -72,14 +72,14 @@ impl Work<'_> {
     #[inline]
     pub(super) fn leave_parts(&self, node: &mut Node, stamp: u64, own: &Buffer) -> (u64, Arrival) {
         if self.are_parts_whole(node) {
-            return node.arrive(stamp, own.len(), false, |slot| own.read(0, slot));
+            return node.arrive(stamp, own.len(), false, |slot| slot.fill(own, 0));
         }
         let (piece, members) = (self.cut.piece(0).1, node.size());
         node.arrive(stamp, piece * members as usize, false, |slot| {
-            for (member, place) in (0..members).zip(slot.chunks_exact_mut(piece)) {
+            for member in 0..members {
                 let (first, len) = self.part_of(member);
                 let (from, len) = self.cut.piece_of(len, self.index);
-                own.read(first + from, &mut place[..len]);
+                slot.part(member as usize * piece, len).fill(own, first + from);
             }
         })
     }

@@ -75,22 +75,22 @@ fn all_get_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
         memory.wait(&mut node, Node::has_room);
-        let (number, arrival) = node.arrive(7, 1, false, |slot| slot[0] = 10 * operation + rank as u8);
+        let (number, arrival) = node.arrive(7, 1, false, |slot| slot.put(0, [10 * operation + rank as u8]));
         let sum = |node: &Node| -> u8 {
             // SAFETY: left by members that have arrived.
-            (0..node.size()).map(|member| node.with_data(number, member, 1, |data| unsafe { (&*data)[0] })).sum()
+            (0..node.size()).map(|member| node.with_data(number, member, 1, |data| unsafe { *data.cast::<u8>() })).sum()
         };
         if arrival == Arrival::Last {
             let all = sum(&node);
             // SAFETY: only the last member writes it.
-            node.with_result(number, 1, |result| unsafe { (&mut *result)[0] = all });
+            node.with_result(number, 1, |result| unsafe { *result.cast::<u8>() = all });
             node.finish(number, 0);
         }
         memory.wait(&mut node, |node| node.all_arrived(number));
         let expected: u8 = (0..node.size() as u8).map(|member| 10 * operation + member).sum();
         if node.is_counted() {
             // SAFETY: written before all have arrived.
-            assert_eq!(node.with_result_of(number, 1, |result| unsafe { (&*result)[0] }), expected);
+            assert_eq!(node.with_result_of(number, 1, |result| unsafe { *result.cast::<u8>() }), expected);
         } else {
             assert_eq!(sum(&node), expected);
         }
@@ -103,14 +103,14 @@ fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
     for operation in 0..operations {
         memory.wait(&mut node, Node::has_room);
         let len = usize::from(rank == 0);
-        let (number, arrival) = node.arrive(7, len, rank == 0, |slot| slot[0] = operation);
+        let (number, arrival) = node.arrive(7, len, rank == 0, |slot| slot.put(0, [operation]));
         if arrival == Arrival::Last {
             node.finish(number, 0);
         }
         if rank > 0 {
             memory.wait(&mut node, |node| node.has_arrived(number, 0));
             // SAFETY: left by a member that has arrived.
-            assert_eq!(node.with_data(number, 0, 1, |data| unsafe { (&*data)[0] }), operation);
+            assert_eq!(node.with_data(number, 0, 1, |data| unsafe { *data.cast::<u8>() }), operation);
         }
     }
 }

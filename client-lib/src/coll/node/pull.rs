@@ -77,10 +77,9 @@ impl<'a> Pull<'a> {
             None => {
                 let identity = node.identity(self.address(node.rank));
                 let arrival = node.arrive(node.announcing(stamp(self.call)), 8 * TOLD, false, |place| {
-                    place
-                        .chunks_exact_mut(8)
-                        .zip(identity)
-                        .for_each(|(place, word)| place.copy_from_slice(&word.to_ne_bytes()));
+                    for (index, word) in identity.into_iter().enumerate() {
+                        place.put(8 * index, word.to_ne_bytes());
+                    }
                 });
                 (stamp(self.call), arrival)
             }

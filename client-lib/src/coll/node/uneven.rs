@@ -198,7 +198,7 @@ impl<'a> UnevenWork<'a> {
         let (number, arrival) = match self.call {
             Uneven::Gather { root, .. } if root != me && self.longest <= room as u64 => {
                 let send = &self.operands.send.buffer;
-                node.arrive(stamp, send.len(), false, |slot| send.read(0, slot))
+                node.arrive(stamp, send.len(), false, |slot| slot.fill(send, 0))
             }
             Uneven::Scatter { root, .. } if root != me => node.arrive(stamp, 0, false, |_| ()),
             Uneven::Gather { root, .. } => node.arrive(stamp, 0, root == me, |_| ()),
@@ -206,14 +206,13 @@ impl<'a> UnevenWork<'a> {
                 let is_rooted = matches!(self.call, Uneven::Scatter { .. });
                 let stride = self.stride(node, stamp);
                 node.arrive(stamp, others * stride, is_rooted, |slot| {
-                    for (index, place) in slot.chunks_exact_mut(stride).enumerate() {
+                    for index in 0..others {
                         let block = self.block_to((index + usize::from(index >= me as usize)) as u32);
-                        let (word, place) = place.split_at_mut(WORD);
-                        word.copy_from_slice(&(block.len() as u64).to_ne_bytes());
+                        slot.put(index * stride, (block.len() as u64).to_ne_bytes());
                         // A block that goes as a message leaves nothing but its length.
                         if !is_rooted || block.len() <= most {
                             let (at, len) = piece(block.len(), most, self.index);
-                            block.read(at, &mut place[..len]);
+                            slot.part(index * stride + WORD, len).fill(block, at);
                         }
                     }
                 })

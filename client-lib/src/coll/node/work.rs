@@ -119,18 +119,18 @@ impl<'a> Work<'a> {
         let (from, len) = self.cut.piece(self.index);
         let (number, arrival) = match self.call {
             Call::Barrier => node.arrive(stamp, 0, false, |_| ()),
-            Call::Bcast { root, .. } if root == me => node.arrive(stamp, len, true, |slot| recv.read(from, slot)),
+            Call::Bcast { root, .. } if root == me => node.arrive(stamp, len, true, |slot| slot.fill(recv, from)),
             Call::Scatter { root, block, .. } if root == me => {
                 self.leave_for_each(node, stamp, send, block as usize, true)
             }
             Call::Bcast { .. } | Call::Scatter { .. } => node.arrive(stamp, 0, false, |_| ()),
             // The root copies its own block directly.
             Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
-            Call::Gather { .. } => node.arrive(stamp, len, false, |slot| send.read(from, slot)),
+            Call::Gather { .. } => node.arrive(stamp, len, false, |slot| slot.fill(send, from)),
             Call::Allgather { in_place, .. } => {
                 let (buffer, at, block) = if in_place { self.place_of(me) } else { (send, 0, send.len()) };
                 let (from, len) = self.cut.piece_of(block, self.index);
-                node.arrive(stamp, len, false, |slot| buffer.read(at + from, slot))
+                node.arrive(stamp, len, false, |slot| slot.fill(buffer, at + from))
             }
             Call::Alltoall { block, in_place } => {
                 self.leave_for_each(node, stamp, own(in_place), block as usize, false)
@@ -138,7 +138,7 @@ impl<'a> Work<'a> {
             Call::Reduce { root, in_place, .. } => self.leave_vector(node, stamp, own(in_place && root == me)),
             Call::Allreduce { in_place, .. } => self.leave_vector(node, stamp, own(in_place)),
             Call::Scan { in_place, .. } | Call::Exscan { in_place, .. } => {
-                node.arrive(stamp, len, true, |slot| own(in_place).read(from, slot))
+                node.arrive(stamp, len, true, |slot| slot.fill(own(in_place), from))
             }
             Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(node, stamp, own(in_place)),
         };
@@ -163,14 +163,14 @@ impl<'a> Work<'a> {
         let (me, others) = (node.rank as usize, node.size() as usize - 1);
         node.arrive(stamp, others * len, awaited, |slot| {
             if len == block {
-                let (lower, upper) = slot.split_at_mut(me * block);
-                buffer.read(0, lower);
-                buffer.read((me + 1) * block, upper);
+                let below = me * block;
+                slot.part(0, below).fill(buffer, 0);
+                slot.part(below, others * block - below).fill(buffer, below + block);
                 return;
             }
-            for (index, piece) in slot.chunks_exact_mut(len).enumerate() {
+            for index in 0..others {
                 let member = index + usize::from(index >= me);
-                buffer.read(member * block + from, piece);
+                slot.part(index * len, len).fill(buffer, member * block + from);
             }
         })
     }
@@ -299,8 +299,8 @@ pub(super) fn take(
 #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
 pub(super) fn write(into: &Buffer, at: usize, data: *const [u8]) {
     // SAFETY: the bytes lie within a slot; their member has finished writing and does not change them before this
-    // member arrives at the next operation. A process that breaks this rule only corrupts what is read.
-    into.write(at, unsafe { &*data });
+    // member arrives at the next operation. A process that breaks this rule only corrupts what is read: no reference to them exists.
+    unsafe { into.copy_from(at, data.cast(), data.len()) }
 }
 
 /// Identifies a call: members with different stamps have called different functions.
