@@ -28,6 +28,8 @@ const COPIED_MAX: usize = 64 << 10;
 
 /// A message to this process itself is copied if no receive waits for it and it is not longer than this.
 const OWN_MAX: usize = 4 << 10;
+/// The shortest message that a sender who waits offers to its receiver: shorter ones are copied sooner than the receiver could read them.
+const LENT_MIN: usize = 6 << 10;
 
 impl<T: Transport> Engine<T> {
     /// An engine for the process `me`.
@@ -122,6 +124,17 @@ impl<T: Transport> Engine<T> {
     /// is complete. A short message in standard mode completes at once, without a request, if there is room for it.
     #[inline]
     pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        self.send_as(envelope, to, mode, buffer, false)
+    }
+
+    /// As [`Engine::send`], for a caller that waits until the buffer may change.
+    #[inline]
+    pub fn send_waiting(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        self.send_as(envelope, to, mode, buffer, true)
+    }
+
+    #[inline(always)]
+    fn send_as(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer, waits: bool) -> Started {
         let at_once = match mode {
             Mode::Standard | Mode::Ready => to != self.core.me && self.core.peers.is_clear(to),
             Mode::Synchronous => false,
@@ -132,7 +145,12 @@ impl<T: Transport> Engine<T> {
             self.look();
         }
         if at_once && len <= self.transport.limits(to).eager {
-            match self.transport.try_send(to, &Frame::Eager { envelope }, Payload::new(&buffer, 0, len)) {
+            let frame = Frame::Eager { envelope };
+            let sent = match waits && len >= LENT_MIN {
+                true => self.transport.try_lend(to, &frame, &buffer),
+                false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)),
+            };
+            match sent {
                 Ok(()) => return Started::Over(Outcome::sent(len)),
                 Err(Refusal::Full) => {}
                 Err(Refusal::Lost) => return Started::Over(Outcome::failed(self.core.peers.failure(to))),

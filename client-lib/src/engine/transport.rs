@@ -49,6 +49,12 @@ pub trait Transport {
     /// Sends a frame. If it is accepted, the payload's memory may change when the call returns.
     fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal>;
 
+    /// As [`Transport::try_send`], for a caller that would wait until the memory may change: the receiver may read it there, and then the
+    /// call returns when it has. It takes as long as a copy, or as the receiver needs once it has begun.
+    fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
+        self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))
+    }
+
     /// Delivers what has arrived, and continues what is in progress; returns whether there was anything.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool;
 

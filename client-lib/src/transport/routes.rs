@@ -405,6 +405,14 @@ impl Transport for Routes {
     }
 
     #[inline]
+    fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
+        match (self.route(to), &mut self.shm) {
+            (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer),
+            _ => self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())),
+        }
+    }
+
+    #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
         let came = self.shm.as_mut().is_some_and(|shm| shm.poll(sink));
         if self.poller.is_some() { self.poll_tcp(sink) | came } else { came }

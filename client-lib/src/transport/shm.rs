@@ -7,8 +7,9 @@
 //!
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them from the
 //! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
-//! through the caches or past them ([`copy`]). In both cases the faster way differs between machines by a factor of up to ten,
-//! so it is measured during use ([`choice`]).
+//! through the caches or past them ([`copy`]). The payload of a large cell, too, can be read from the memory of a sender that waits
+//! ([`lend`]). In all these cases the faster way differs between machines by a factor of up to ten, so it is measured during use
+//! ([`choice`]).
 //!
 //! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
 //! of the processes; there they exchange segment and doorbell. The connection stays open, and its end reports the peer's
@@ -27,6 +28,7 @@ mod foreign;
 mod geometry;
 mod hello;
 mod hint;
+mod lend;
 mod link;
 mod member;
 mod ring;
@@ -49,7 +51,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::frame::{Frame, Sort};
-use crate::engine::{FrameLimits, Peer, Refusal, Sink};
+use crate::engine::{FrameLimits, Landing, Peer, Refusal, Sink};
 use crate::memory::{self, Arrived, Payload};
 use crate::transport::name::ProcessName;
 
@@ -132,6 +134,8 @@ pub struct Shm {
     offers: Offers,
     /// The messages that are copied together with their senders.
     shares: Shares,
+    /// Where a message belongs that could not be read from its sender's memory, and whose cell is being filled.
+    landing: Option<Landing>,
     /// The number of frames from unknown links.
     strays: u64,
     callers: HashMap<u32, Caller>,
@@ -161,6 +165,8 @@ const IN_CELL: u32 = 0x100;
 const TIMED: u32 = 0x200;
 /// Not a frame: the receiver asks its sender to take part in a copy.
 const HELP: u32 = 0x400;
+/// The receiver may read the payload from the sender's memory.
+const LENT: u32 = 0x800;
 /// Where a slot names the cell and the length, if it uses a cell.
 const CELL_AT: usize = DATA - 8;
 
@@ -208,6 +214,7 @@ impl Shm {
             news: None,
             offers: Offers::default(),
             shares: Shares::default(),
+            landing: None,
             strays: 0,
             callers: HashMap::new(),
             next_caller: 0,
@@ -282,6 +289,12 @@ impl Shm {
     #[inline]
     pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
         let Some(index) = self.route(to) else { return Err(Refusal::Lost) };
+        self.transmit(index, frame, payload, false)
+    }
+
+    /// Sends a frame over a link; `is_whole` says that what a cell costs both sides is to be measured, as it is usually filled.
+    #[inline(always)]
+    fn transmit(&mut self, index: usize, frame: &Frame, payload: Payload<'_>, is_whole: bool) -> Result<(), Refusal> {
         let LinkState::Up(up) = &mut self.links[index].state else { return self.call(index) };
         let len = payload.len();
         let ring = up.segment.ring();
@@ -294,14 +307,18 @@ impl Shm {
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_room(cell, len).ok_or(Refusal::Full)?;
-            let (way, timed) = if len > SMALL { up.fill.choose() } else { (Way::First, false) };
+            let (way, timed) = match len > SMALL {
+                true if is_whole => (up.fill.best().unwrap_or(Way::First), true),
+                true => up.fill.choose(),
+                false => (Way::First, false),
+            };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {
                 (Way::Second, Some(bytes)) => copy::stream(into, bytes),
                 (Way::First | Way::Second, _) => into.put_payload(0, payload),
             }
             if timed {
-                self.pool.time(cell, Timed { way, len, ticks: ticks() - start });
+                self.pool.time(cell, Timed { is_whole, way, len, ticks: ticks() - start });
             }
             Some((cell, if timed { IN_CELL | TIMED } else { IN_CELL }))
         };
@@ -350,8 +367,15 @@ impl Shm {
     pub fn poll_ring<S: Sink>(&mut self, sink: &mut S) -> bool {
         for taken in 0..BATCH {
             let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else { return taken > 0 };
+            if note & LENT != 0 && !self.deliver_lent(note, &data, sink) {
+                self.receiver.put_back();
+                return taken > 0;
+            }
             if self.segment.ring().give_room(&mut self.receiver) {
                 self.wake_all();
+            }
+            if note & LENT != 0 {
+                continue;
             }
             if taken > 0 {
                 self.segment.ring().fetch_ahead(&self.receiver);
@@ -398,8 +422,7 @@ impl Shm {
             }
             return;
         }
-        let word = |at: usize| u32::from_ne_bytes([data.0[at], data.0[at + 1], data.0[at + 2], data.0[at + 3]]);
-        let (cell, len) = (word(CELL_AT), word(CELL_AT + 4) as usize);
+        let (cell, len) = (data.word(CELL_AT), data.word(CELL_AT + 4) as usize);
         let (Some(payload), Some(head)) = (up.segment.cell(cell, len), up.segment.cell_head(cell)) else {
             return self.lose(index, "it sent a frame in an unknown cell");
         };
@@ -418,7 +441,10 @@ impl Shm {
     fn learn(&mut self) {
         for (link, timed) in self.pool.costs.drain(..) {
             if let LinkState::Up(up) = &mut self.links[link as usize].state {
-                up.fill.learn(timed.way, timed.ticks, timed.len);
+                match timed.is_whole {
+                    true => up.lending.learn(Way::First, timed.ticks, timed.len),
+                    false => up.fill.learn(timed.way, timed.ticks, timed.len),
+                }
             }
         }
     }

@@ -15,8 +15,8 @@ use super::segment::Segment;
 use crate::shared_memory::sync::{Ordering, fence_after_rmw};
 
 /// States of a cell.
-const FREE: u32 = 0;
-const BUSY: u32 = 1;
+pub(super) const FREE: u32 = 0;
+pub(super) const BUSY: u32 = 1;
 /// As busy, and the sender may sleep until the cell is freed.
 const AWAITED: u32 = 2;
 
@@ -64,6 +64,8 @@ struct Trip {
 /// The sender's cost of filling a cell; the receiver adds its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timed {
+    /// Whether it is compared with an offer, or with the other way to fill a cell.
+    pub(super) is_whole: bool,
     pub(super) way: Way,
     pub(super) len: usize,
     pub(super) ticks: u64,
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(pool.take(&segment, 1, 8), Some(2));
         pool.undo(2);
         assert_eq!(pool.take(&segment, 1, 5), Some(2));
-        pool.time(2, Timed { way: Way::Second, len: 1, ticks: 100 });
+        pool.time(2, Timed { is_whole: false, way: Way::Second, len: 1, ticks: 100 });
         assert_eq!(pool.take(&segment, 1, 8), Some(1));
         assert_eq!(pool.take(&segment, 1, 9), None);
         assert!(pool.costs.is_empty());

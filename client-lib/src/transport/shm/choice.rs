@@ -58,6 +58,12 @@ impl Choice {
         }
     }
 
+    /// By how many ticks the second way is faster for this many bytes, or may be as long as its cost is unknown; 0 if it is not.
+    pub fn gain(&self, len: usize) -> u64 {
+        let [first, second] = self.cost;
+        u64::from(first.saturating_sub(second)) * len as u64 / 1024
+    }
+
     /// Whether this use is one in `every`, a power of two.
     fn is_turn(&self, every: u32) -> bool {
         self.uses & (every - 1) == 0

@@ -13,6 +13,8 @@ pub(super) struct Crowd {
     cores: Vec<bool>,
     /// Those whose cores are known.
     members: usize,
+    /// Two of them must share a core.
+    is_crowded: bool,
     /// One of them belongs to another session.
     has_strangers: bool,
 }
@@ -36,6 +38,7 @@ impl Crowd {
                 *place = true;
             }
         }
+        self.is_crowded = self.members > self.cores.iter().filter(|is_used| **is_used).count();
     }
 
     /// Whether all belong to one session: only then does a yield of one reach the others (`sched_autogroup`).
@@ -45,7 +48,7 @@ impl Crowd {
 
     /// Whether two of them must share a core.
     pub(super) fn shares_cores(&self) -> bool {
-        self.members > self.cores.iter().filter(|is_used| **is_used).count()
+        self.is_crowded
     }
 }
 

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use super::ring::Slot;
-use crate::shared_memory::sync::AtomicU32;
+use crate::shared_memory::sync::{AtomicU32, AtomicU64};
 
 /// Bytes of data in a small cell.
 pub(super) const SMALL: usize = 4096;
@@ -59,4 +59,6 @@ pub(super) struct CellHead {
     pub(super) state: AtomicU32,
     /// The ticks that the receiver spent on the data, if it was asked to measure.
     pub(super) spent: AtomicU32,
+    /// Where a message that is offered lies in its sender's memory ([`super::lend`]).
+    pub(super) lent: AtomicU64,
 }

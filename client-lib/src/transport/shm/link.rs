@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use super::choice::{Choice, Way, ticks};
+use super::lend::Lending;
 use super::segment::Segment;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
@@ -79,6 +80,8 @@ pub(super) struct Up {
     pub(super) cma: Verdict,
     /// How large cells are filled: through the caches, or past them.
     pub(super) fill: Choice,
+    /// Whether messages that fit a cell are offered.
+    pub(super) lending: Lending,
     /// How long messages from this peer are received, for each class: in parts, or from its memory.
     pub(super) long: [Choice; 2],
     /// How many more messages are read without asking for help.
@@ -105,6 +108,7 @@ impl Up {
             starved: false,
             cma,
             fill: Choice::default(),
+            lending: Lending::default(),
             long: [Choice::default(); 2],
             alone: 0,
             arriving: None,

@@ -69,6 +69,14 @@ pub(super) struct Slot {
 #[repr(C, align(8))]
 pub(super) struct SlotData(pub(super) [u8; DATA]);
 
+impl SlotData {
+    /// The word at a place.
+    #[inline(always)]
+    pub(super) fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+}
+
 /// A ring in some process's memory. The number of slots is a power of two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring<'a> {
@@ -85,6 +93,11 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
+    /// Takes the slot that was taken last once more the next time. Its room must not have been given yet.
+    pub(super) fn put_back(&mut self) {
+        self.next -= 1;
+    }
+
     /// The position to take next.
     pub(super) fn next(&self) -> u64 {
         self.next

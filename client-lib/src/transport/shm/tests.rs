@@ -12,6 +12,7 @@ use crate::memory::{Arrived, Buffer};
 mod death;
 mod foreign;
 mod hostile;
+mod lend;
 mod share;
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
