@@ -137,9 +137,15 @@ fn reserved(launch: &Launch, policy: &mut Policy) -> Result<(u64, Vec<Resource>)
 /// Returns who submits, for people: the head knows by itself whose job it is.
 fn submitter(here: &Here) -> Submitter {
     let variable = |name: &str| here.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.to_string_lossy());
-    let user = variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_default().into_owned();
+    let user = variable("USER").or_else(|| variable("LOGNAME")).map_or_else(account, std::borrow::Cow::into_owned);
     let host = nix::unistd::gethostname().map_or_else(|_| String::new(), |host| host.to_string_lossy().into_owned());
     Submitter { user, host, dir: bytes(here.wdir.as_os_str()) }
+}
+
+/// The user's name by the list of users, for cron and containers, which set no variable; the number if the list lacks it.
+fn account() -> String {
+    let uid = nix::unistd::geteuid();
+    nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// Refuses `--stdin` with a rank that does not exist. If a program has no `-n`, only the head knows the number of ranks and checks this.

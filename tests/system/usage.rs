@@ -114,6 +114,16 @@ fn usage_survives_a_restart_of_a_nodes_daemon() {
 }
 
 #[test]
+fn a_job_has_its_users_name_although_no_variable_says_it() {
+    let dvm = Dvm::start(1);
+    let job = dvm.rsctl(["submit", "-n", "1", "true"]).env_remove("USER").env_remove("LOGNAME").ok();
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap().name;
+    let found = dvm.json(&format!("ps -a --user {user}"))["jobs"].clone();
+    let jobs: Vec<String> = found.as_array().into_iter().flatten().map(|job| job["job"].to_string()).collect();
+    assert_eq!(jobs, [job.trim()], "{found}");
+}
+
+#[test]
 fn jobs_are_found_by_their_names_and_labels() {
     let dvm = Dvm::start(1);
     let named = |args: &[&str], program: &[&str]| {

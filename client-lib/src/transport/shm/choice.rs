@@ -1,4 +1,4 @@
-//! Finds the faster of two ways to do the same thing, by measuring during use.
+//! Finds the faster of two ways to do the same thing, by measuring during use; and what a link has learned about offers ([`Lending`]).
 //!
 //! The cost of a copy depends on where the two processes run: two cores may share a cache, or fetch each line that the other
 //! has written one by one, ten times as slowly; and the cores of a virtual machine move. So both ways are timed every so
@@ -111,6 +111,61 @@ impl Choice {
             known if sample <= known => known - (known - sample).div_ceil(2),
             known => known + ((sample - known).min(known) / 8).max(1),
         };
+    }
+}
+
+/// For how many late receivers in a row a sender waits as long as the receiver's reading would save; and how often, after that, it tries again.
+const TRUST: u32 = 32;
+const TRUST_EVERY: u32 = 16;
+/// The longest wait, in ticks: an interrupted measurement may say more.
+const PATIENCE_MAX: u64 = 1 << 16;
+
+/// What a link has learned about offers.
+#[derive(Debug, Default)]
+pub(super) struct Lending {
+    /// For each class of lengths: a cell, or an offer.
+    ways: [Choice; 3],
+    /// The offers since the receiver has taken one; `None` before the first.
+    missed: Option<u32>,
+}
+
+/// The class of a message's length.
+fn class(len: usize) -> usize {
+    match len {
+        0..=8192 => 0,
+        8193..=16384 => 1,
+        _ => 2,
+    }
+}
+
+impl Lending {
+    /// Whether the receiver has taken the last offer.
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(super) fn is_quick(&self) -> bool {
+        self.missed == Some(0)
+    }
+
+    /// Chooses between a cell and an offer, as [`Choice::choose`] does.
+    pub(super) fn choose(&mut self, len: usize) -> (Way, bool) {
+        self.ways[class(len)].choose()
+    }
+
+    /// Records whether the receiver has taken an offer.
+    pub(super) fn was_taken(&mut self, is_taken: bool) {
+        let missed = self.missed.unwrap_or(0);
+        self.missed = Some(if is_taken { 0 } else { missed.saturating_add(1) });
+    }
+
+    /// How long an offer of a message is worth waiting, in ticks.
+    pub(super) fn patience(&self, len: usize) -> u64 {
+        let is_due = self.missed.is_none_or(|missed| missed < TRUST || missed.is_multiple_of(TRUST_EVERY));
+        if is_due { self.ways[class(len)].gain(len).min(PATIENCE_MAX) } else { 0 }
+    }
+
+    /// Records what a cell has cost.
+    pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
+        self.ways[class(len)].learn(way, ticks, len);
     }
 }
 

@@ -13,7 +13,7 @@
 #![expect(unsafe_code, reason = "a receiver's own bytes are lent to the kernel")]
 
 use super::cells::{BUSY, give_back};
-use super::choice::{Choice, Way, ticks};
+use super::choice::{Way, ticks};
 use super::connect::is_readable;
 use super::copy;
 use super::geometry::{CellHead, LARGE, SMALL};
@@ -33,51 +33,10 @@ const REFUSED: u32 = 5;
 
 /// Bytes that a sender copies before it looks whether the receiver has been quicker.
 const STEP: usize = 4096;
-/// For how many late receivers in a row a sender waits as long as the receiver's reading would save; and how often, after that, it tries again.
-const TRUST: u32 = 32;
-const TRY_EVERY: u32 = 16;
 /// How often a sender looks before it lets others have the processor, because the receiver may need it; and how often before it checks
 /// that the receiver lives.
 const LOOKS_BEFORE_YIELD: u32 = 4096;
 const YIELDS_BEFORE_CHECK: u32 = 1024;
-
-/// What a link has learned about offers.
-#[derive(Debug, Default)]
-pub(super) struct Lending {
-    /// For each class of lengths: a cell, or an offer.
-    ways: [Choice; 3],
-    /// The offers since the receiver has taken one; `None` before the first.
-    missed: Option<u32>,
-}
-
-/// The class of a message's length.
-fn class(len: usize) -> usize {
-    match len {
-        0..=8192 => 0,
-        8193..=16384 => 1,
-        _ => 2,
-    }
-}
-
-impl Lending {
-    /// Whether the receiver has taken the last offer.
-    #[cfg(test)]
-    #[cfg(not(loom))]
-    pub(super) fn is_quick(&self) -> bool {
-        self.missed == Some(0)
-    }
-
-    /// How long an offer of a message is worth waiting, in ticks.
-    fn patience(&self, len: usize) -> u64 {
-        let is_due = self.missed.is_none_or(|missed| missed < TRUST || missed.is_multiple_of(TRY_EVERY));
-        if is_due { self.ways[class(len)].gain(len) } else { 0 }
-    }
-
-    /// Records what a cell has cost.
-    pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
-        self.ways[class(len)].learn(way, ticks, len);
-    }
-}
 
 /// Offers the message at an address, in a cell that is not yet sent.
 pub(super) fn offer(head: &CellHead, address: u64) {
@@ -135,7 +94,7 @@ fn complete(up: &mut Up, head: &CellHead, fill: impl Fn(usize, usize), len: usiz
         at += part;
     }
     if at == len && filled(head) {
-        up.lending.missed = Some(up.lending.missed.map_or(1, |missed| missed.saturating_add(1)));
+        up.lending.was_taken(false);
         return Outcome::Copied;
     }
     let (mut looks, mut yields) = (0, 0);
@@ -182,7 +141,7 @@ impl Shm {
         if !(SMALL + 1..=LARGE).contains(&len) || !may_lend {
             return self.try_send(to, frame, payload);
         }
-        let (way, timed) = up.lending.ways[class(len)].choose();
+        let (way, timed) = up.lending.choose(len);
         if way == Way::First {
             return self.transmit(index, frame, payload, timed);
         }
@@ -211,7 +170,7 @@ impl Shm {
             _ => room.part(at, part).fill(buffer, at),
         };
         if let Outcome::Read = complete(up, head, fill, len) {
-            up.lending.missed = Some(0);
+            up.lending.was_taken(true);
             // Both sides' time, of which the receiver's is a part, and half: the sender need not wait for the last line to come back before
             // the message is there, but it has work with an offer that it has not with a cell.
             up.lending.learn(Way::Second, (ticks() - start + u64::from(head.spent.load(Ordering::Relaxed))) / 2, len);

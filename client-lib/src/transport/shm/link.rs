@@ -3,8 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use super::choice::{Choice, Way, ticks};
-use super::lend::Lending;
+use super::choice::{Choice, Lending, Way, ticks};
 use super::segment::Segment;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
