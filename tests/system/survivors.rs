@@ -16,9 +16,8 @@ fn impatient(nodes: usize) -> Dvm {
     let path = std::env::temp_dir().join(name);
     fs::write(&path, "[link]\nreattach_grace = \"2s\"\n").expect("the temporary directory is writable");
     let options = Options { nodes, slots: 1, args: Vec::new() };
-    let dvm = Dvm::start_in(options, &[("RSD_CONFIG", path.to_str().expect("the path is UTF-8"))]);
-    fs::remove_file(&path).expect("it was just written");
-    dvm
+    // The file stays: step processes read it, too, whenever they start.
+    Dvm::start_in(options, &[("RSD_CONFIG", path.to_str().expect("the path is UTF-8"))])
 }
 
 /// Ends everything on a node at once, as a power failure does.

@@ -50,7 +50,8 @@ pub trait Transport {
     fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal>;
 
     /// As [`Transport::try_send`], for a caller that would wait until the memory may change: the receiver may read it there, and then the
-    /// call returns when it has. It takes as long as a copy, or as the receiver needs once it has begun.
+    /// call returns when it has. It takes as long as a copy, or, once the receiver
+    /// has begun to read, until it has read, also if it is stopped meanwhile.
     fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
         self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))
     }

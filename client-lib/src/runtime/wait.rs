@@ -14,7 +14,7 @@ const TURN: Duration = Duration::from_micros(2);
 
 /// After this many yields that did not give the core to another process, a process sleeps, unless yields reach all ranks of its node: the
 /// scheduler may count each rank as a session of its own, between which a yield has no effect (autogroups, under launchers that
-/// call `setsid` for each rank). Where yields do reach all, nobody needs this core, and waking it up from its idleness takes long.
+/// call `setsid` for each rank). Where yields do reach all, no other process needs this core, and waking it up from its idleness takes long.
 const IN_VAIN: u32 = 16;
 
 /// The longest sleep: the transports' deadlines are checked this often.

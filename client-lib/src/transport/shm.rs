@@ -51,7 +51,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::frame::{Frame, Sort};
-use crate::engine::{FrameLimits, Landing, Peer, Refusal, Sink};
+use crate::engine::{FrameLimits, Peer, Refusal, Sink};
 use crate::memory::{self, Arrived, Payload};
 use crate::transport::name::ProcessName;
 
@@ -134,8 +134,8 @@ pub struct Shm {
     offers: Offers,
     /// The messages that are copied together with their senders.
     shares: Shares,
-    /// Where a message belongs that could not be read from its sender's memory, and whose cell is being filled.
-    landing: Option<Landing>,
+    /// The message that could not be read from its sender's memory, and whose cell is being filled.
+    landing: Option<lend::Unread>,
     /// The number of frames from unknown links.
     strays: u64,
     callers: HashMap<u32, Caller>,

@@ -26,7 +26,7 @@ use rsd_core::JobId;
 use rsd_core::rsd::Caller;
 use tracing::debug;
 
-use super::callers::Callers;
+use super::callers::{self, Callers};
 use super::groups::{self, JoinEvents};
 use super::{self as serve, About, STREAM_QUEUE};
 use crate::door::Door;
@@ -110,8 +110,12 @@ impl ForwardService {
     }
 
     async fn tell(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
-        let mut head = dvm_client(self.way_up.shared().await?);
-        self.way_up.check(head.cancel(request).await).await
+        let told = async {
+            let mut head = dvm_client(self.way_up.shared().await?);
+            self.way_up.check(head.cancel(request).await).await
+        };
+        let late = |_| Status::deadline_exceeded("the head does not answer");
+        tokio::time::timeout(self.way_up.deadline(), told).await.map_err(late)?
     }
 }
 
@@ -181,8 +185,10 @@ impl Dvm for ForwardService {
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
+        // If the client is a daemon that forwards, that one says whether its own client is gone.
+        let is_owned = request.get_ref().attached && !callers::is_forwarded(&request);
         let request = self.callers.forwarded(request)?;
-        if !request.get_ref().attached {
+        if !is_owned {
             return boxed(self.alone().await?.submit(request).await?, turn);
         }
         let service = self.clone();
@@ -193,8 +199,10 @@ impl Dvm for ForwardService {
     }
     async fn attach(&self, request: Request<AttachRequest>) -> Reply<Self::AttachStream> {
         let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
+        let AttachRequest { owner, job, .. } = *request.get_ref();
+        let is_owned = owner && job != 0 && !callers::is_forwarded(&request);
         let request = self.callers.forwarded(request)?;
-        if !request.get_ref().owner {
+        if !is_owned {
             return boxed(self.alone().await?.attach(request).await?, turn);
         }
         let (service, job) = (self.clone(), request.get_ref().job);

@@ -69,6 +69,10 @@ impl Owners {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(job).or_default() += 1;
     }
 
+    fn count(&self, job: JobId) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&job).copied().unwrap_or(0)
+    }
+
     /// Returns whether it was the last one.
     fn leave(&self, job: JobId) -> bool {
         let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,8 +192,15 @@ impl HeadService {
         if !self.owners.leave(job) || was_followed {
             return;
         }
-        let call = if is_forwarded { Call::OwnerLost(job) } else { Call::ClientGone(job) };
-        self.door.call(caller, call).await;
+        if !is_forwarded {
+            self.door.call(caller, Call::ClientGone(job)).await;
+            return;
+        }
+        self.door.call(caller, Call::OwnerLost(job)).await;
+        // It may have come back in between, and been told before.
+        if self.owners.count(job) > 0 {
+            self.door.call(caller, Call::OwnerBack(job)).await;
+        }
     }
 
     /// Returns the last event of a job whose log lacks it: an earlier head was killed before it had written it, or the client has it.
@@ -274,12 +285,13 @@ impl Dvm for HeadService {
         let (job, follower) = self.follow(caller, job, from).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let share = self.share(caller)?;
-        if owner {
-            self.job(caller, Call::OwnerBack(job)).await?;
-            self.owners.enter(job);
-        }
         let service = self.clone();
         tokio::spawn(async move {
+            if owner {
+                // In this order, so that the loss of the client's earlier connection finds it back.
+                service.owners.enter(job);
+                service.door.call(caller, Call::OwnerBack(job)).await;
+            }
             let was_followed = service.send_events(caller, job, follower, &client).await;
             if owner {
                 service.owner_left(caller, job, is_forwarded, was_followed).await;
@@ -403,6 +415,8 @@ impl Dvm for HeadService {
         let caller = self.callers.of(&request)?;
         let CancelRequest { job, grace_ms, elements, client_gone } = request.into_inner();
         let call = match elements.is_empty() {
+            // The stream whose client is gone still counts. With another one, the client has come back.
+            _ if client_gone && self.owners.count(job) > 1 => Call::GetJob(job),
             _ if client_gone => Call::ClientGone(job),
             true => Call::Cancel { job, grace_ms },
             false => Call::CancelElements { job, grace_ms, elements },

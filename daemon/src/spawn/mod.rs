@@ -5,7 +5,7 @@
 //! of the daemon that may use `unsafe`; [`resolve`] and reaping do not.
 //!
 //! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and its
-//! children, but not its own session, so that terminals behave), default signal dispositions, an empty signal mask, file
+//! children), a session of its own if the command says so, default signal dispositions, an empty signal mask, file
 //! descriptors 0 to 2 and those that are passed to it. All other descriptors of this process are close-on-exec;
 //! [`seal_inherited`] covers those that this process has inherited.
 

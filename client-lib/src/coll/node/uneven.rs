@@ -321,7 +321,7 @@ impl<'a> UnevenWork<'a> {
     /// Whether a block has the expected length; if not, notes that it has not.
     fn check(&mut self, len: usize, expected: usize, member: u32) -> bool {
         if len != expected && self.fault.is_none() {
-            let text = format!("the block from rank {member} has {len} bytes, and there is room for {expected}");
+            let text = format!("the block from rank {member} has {len} bytes; {expected} were expected");
             self.fault = Some(MpiError::truncate(text));
         }
         len == expected

@@ -58,7 +58,8 @@ impl Choice {
         }
     }
 
-    /// By how many ticks the second way is faster for this many bytes, or may be as long as its cost is unknown; 0 if it is not.
+    /// By how many ticks the second way is faster for this many bytes; 0 if it is slower. While its cost is unknown: the whole cost of the
+    /// first.
     pub fn gain(&self, len: usize) -> u64 {
         let [first, second] = self.cost;
         u64::from(first.saturating_sub(second)) * len as u64 / 1024
@@ -163,7 +164,7 @@ impl Lending {
         if is_due { self.ways[class(len)].gain(len).min(PATIENCE_MAX) } else { 0 }
     }
 
-    /// Records what a cell has cost.
+    /// Records what a way has cost for a message of this length.
     pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
         self.ways[class(len)].learn(way, ticks, len);
     }

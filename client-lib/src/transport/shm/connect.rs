@@ -323,6 +323,9 @@ impl Shm {
             }
             // It may have been published just before its sender died.
             if !self.poll_ring(sink) {
+                if self.segment.ring().is_published(&self.receiver) {
+                    return came; // a live process is filling its cell
+                }
                 self.segment.ring().skip(&mut self.receiver);
             }
         }

@@ -1,8 +1,8 @@
 //! Messages that a receiver may read from their sender's memory, although they fit a cell.
 //!
-//! A sender that would wait anyway first says where its message lies, and only then fills the cell that the slot names. A receiver that
-//! is quick reads the message there: one copy, where a cell takes two. For one that is late, the message is in the cell, and
-//! the send is over, as ever. Which of the two comes first is decided by the cell's state:
+//! A sender that must wait anyway first publishes the address of its message, then fills the cell that the slot names. A receiver that
+//! comes before the cell is full reads the sender's memory: one copy instead of two. A later one reads the cell, as without an
+//! offer. The cell's state decides which:
 //!
 //! ```text
 //!  OFFERED ─→ TAKEN ──→ FREE       the receiver has read the sender's memory
@@ -36,7 +36,7 @@ const STEP: usize = 4096;
 /// How often a sender looks before it lets others have the processor, because the receiver may need it; and how often before it checks
 /// that the receiver lives.
 const LOOKS_BEFORE_YIELD: u32 = 4096;
-const YIELDS_BEFORE_CHECK: u32 = 1024;
+const YIELDS_BEFORE_CHECK: u32 = 16;
 
 /// Offers the message at an address, in a cell that is not yet sent.
 pub(super) fn offer(head: &CellHead, address: u64) {
@@ -47,6 +47,15 @@ pub(super) fn offer(head: &CellHead, address: u64) {
 /// The sender has filled the cell; `false` if the receiver reads the message, or has read it.
 fn filled(head: &CellHead) -> bool {
     head.state.compare_exchange(OFFERED, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// A message that a receiver has begun to receive, but must read from its cell.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// Its slot.
+    position: u64,
+    len: usize,
+    landing: Landing,
 }
 
 /// What a receiver finds.
@@ -181,7 +190,9 @@ impl Shm {
 
     /// Delivers a message that was offered; returns false if it cannot yet.
     pub(super) fn deliver_lent<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) -> bool {
-        let index = (note >> 16) as usize;
+        let (index, position) = ((note >> 16) as usize, self.receiver.next());
+        // Only that of this very slot: a peer may have been cut off, or have died, in between.
+        let begun = self.landing.take().filter(|begun| begun.position == position);
         if !matches!(self.links.get(index), Some(Link { state: LinkState::Up(_), .. })) && !self.is_answered(index) {
             self.strays += 1;
             return true;
@@ -203,17 +214,20 @@ impl Shm {
         let address = match take(head, pid.is_some()) {
             Found::Memory(address) => address,
             Found::Nothing => {
-                let is_dead = up.ends_at.is_some();
-                if is_dead {
-                    self.landing = None; // its sender has died before it was sent
-                }
-                return is_dead;
+                // Otherwise its sender has died before it was sent.
+                let may_come = up.ends_at.is_none();
+                self.landing = begun.filter(|_| may_come);
+                return !may_come;
             }
             Found::Cell => {
-                match self.landing.take() {
+                match begun {
                     None => sink.on_frame(*peer, frame, payload),
-                    Some(landing) => {
-                        payload.copy_to(&landing.buffer, landing.at, len);
+                    Some(Unread { len: begun, .. }) if begun != len => {
+                        self.lose(index, "it changed a frame");
+                        return true;
+                    }
+                    Some(Unread { landing: Landing { buffer, at }, .. }) => {
+                        payload.copy_to(&buffer, at, len);
                         sink.on_landed(*peer, frame, len);
                     }
                 }
@@ -232,7 +246,7 @@ impl Shm {
                     sink.on_landed(*peer, frame, len);
                     return true;
                 }
-                self.landing = Some(Landing { buffer, at });
+                self.landing = Some(Unread { position, len, landing: Landing { buffer, at } });
             }
             None => {
                 let mut bytes = vec![0; len];
@@ -283,7 +297,7 @@ mod models {
                             }
                             Found::Cell => cell,
                         };
-                        // SAFETY: the model finds out whether anybody writes it meanwhile.
+                        // SAFETY: the model finds out whether it is written meanwhile.
                         assert_eq!(from.with(|value| unsafe { *value }), 7);
                         give_back(head, None);
                         return;

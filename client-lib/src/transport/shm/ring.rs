@@ -188,6 +188,12 @@ impl<'a> Ring<'a> {
         Some(((word >> 32) as u32, data))
     }
 
+    /// Whether the next slot has been published.
+    pub(super) fn is_published(self, receiver: &Receiver) -> bool {
+        let word = self.slot(receiver.next).word.load(Ordering::Acquire);
+        word as u32 == receiver.next.wrapping_add(1) as u32
+    }
+
     /// Prefetches a slot shortly after the next one: for use when the previous slot was already published, because then
     /// a sender is probably that far ahead.
     #[inline(always)]

@@ -93,7 +93,7 @@ pub(super) struct Job {
     pub(super) again: Option<Box<Again>>,
     /// As JobSpec.token.
     pub(super) token: bytes::Bytes,
-    /// If the job ends with its client: how long it waits for the client after a restart of the head.
+    /// If the job ends with its client: how long it waits for the client after a restart of the head, or the loss of the daemon between.
     pub(super) awaits_owner: Option<Duration>,
     /// The notices that its log had when the head started, and whether it had a kill.
     told: kept::Told,
