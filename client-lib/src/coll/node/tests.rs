@@ -528,7 +528,7 @@ fn a_block_of_another_length_is_an_error_at_its_receiver_alone() {
         assert_eq!((result, &recv[1]), (Ok(Rest::Nothing), &words(1, 1, me, 4)));
         fault.map(|fault| fault.text.into_owned())
     });
-    assert_eq!(results, [None, None, Some("the block from rank 0 has 20 bytes, and there is room for 16".to_owned())]);
+    assert_eq!(results, [None, None, Some("the block from rank 0 has 20 bytes; 16 were expected".to_owned())]);
 }
 
 #[test]
