@@ -28,7 +28,7 @@ const COPIED_MAX: usize = 64 << 10;
 
 /// A message to this process itself is copied if no receive waits for it and it is not longer than this.
 const OWN_MAX: usize = 4 << 10;
-/// The shortest message that a sender who waits offers to its receiver: shorter ones are copied sooner than the receiver could read them.
+/// The shortest message that a blocking send offers in the sender's memory: shorter ones are copied sooner than the receiver reads them.
 const LENT_MIN: usize = 6 << 10;
 
 impl<T: Transport> Engine<T> {

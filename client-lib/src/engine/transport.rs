@@ -41,7 +41,7 @@ pub enum Pulled {
 }
 
 /// Carries frames between this process and its peers: complete, once, and in the order sent between two processes. No
-/// call blocks.
+/// call blocks, except [`Transport::try_lend`].
 pub trait Transport {
     /// The payload limits of one frame to this peer.
     fn limits(&self, to: Peer) -> FrameLimits;
@@ -49,9 +49,8 @@ pub trait Transport {
     /// Sends a frame. If it is accepted, the payload's memory may change when the call returns.
     fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal>;
 
-    /// As [`Transport::try_send`], for a caller that would wait until the memory may change: the receiver may read it there, and then the
-    /// call returns when it has. It takes as long as a copy, or, once the receiver
-    /// has begun to read, until it has read, also if it is stopped meanwhile.
+    /// As [`Transport::try_send`], for a caller that would wait until the memory may change: the receiver may read it there. This call
+    /// takes about as long as a copy; but once the receiver has begun to read, it waits for the receiver, even if that is stopped meanwhile.
     fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
         self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))
     }

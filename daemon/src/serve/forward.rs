@@ -6,6 +6,8 @@
 
 use std::pin::Pin;
 
+use rsd_core::JobId;
+use rsd_core::rsd::Caller;
 use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, refusal};
@@ -21,9 +23,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
-
-use rsd_core::JobId;
-use rsd_core::rsd::Caller;
 use tracing::debug;
 
 use super::callers::{self, Callers};
@@ -76,8 +75,8 @@ impl ForwardService {
         Ok(dvm_client(self.way_up.dial().await?))
     }
 
-    /// Forwards the events of a job that ends with its client. When the client has disconnected, tells the head: to lose the connection
-    /// of this daemon could also mean that this daemon is lost, and the client on its way to another one.
+    /// Forwards the events of a job that ends with its client. When the client has disconnected, tells the head, to which a lost
+    /// connection alone could also mean that this daemon is lost and its client will come back.
     async fn owned(
         &self,
         caller: Caller,

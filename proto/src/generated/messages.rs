@@ -185,7 +185,7 @@ pub struct JobSpec {
     /// The attribute MPI_UNIVERSE_SIZE of the ranks; 0: not set, because the size is unlimited; absent: the slots of the DVM.
     #[prost(uint32, optional, tag = "90")]
     pub universe_size: ::core::option::Option<u32>,
-    /// How long an attached job waits for its client after a restart of the head.
+    /// How long an attached job waits for its client after a restart of the head, or the loss of the daemon between.
     #[prost(uint64, tag = "230")]
     pub reconnect_ms: u64,
     /// 16 random bytes of the client, which sends the same again if it repeats the submission because the answer was lost; empty: none.
