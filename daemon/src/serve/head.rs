@@ -1,7 +1,6 @@
 //! The head's services to clients.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
@@ -23,6 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::callers::{self, Callers, Names};
 use super::groups::{self, JoinEvents};
+use super::owners::Owners;
 use super::{About, Events, Reply, STREAM_QUEUE, kv, reply, shutdown, status, status_of, unexpected, upgrade};
 use crate::disk::job_log::{Follower, JobLogs};
 use crate::door::Door;
@@ -58,33 +58,6 @@ pub(crate) struct HeadService {
     /// The clients that follow jobs.
     pub(crate) followers: Shares,
     pub(crate) owners: Arc<Owners>,
-}
-
-/// The connections of clients whose jobs end with them. A client that comes back has two until the loss of the first is noticed.
-#[derive(Debug, Default)]
-pub(crate) struct Owners(Mutex<HashMap<JobId, usize>>);
-
-impl Owners {
-    fn enter(&self, job: JobId) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(job).or_default() += 1;
-    }
-
-    fn count(&self, job: JobId) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&job).copied().unwrap_or(0)
-    }
-
-    /// Returns whether it was the last one.
-    fn leave(&self, job: JobId) -> bool {
-        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = owners.get_mut(&job).map_or(0, |count| {
-            *count -= 1;
-            *count
-        });
-        if left == 0 {
-            owners.remove(&job);
-        }
-        left == 0
-    }
 }
 
 impl HeadService {

@@ -6,7 +6,7 @@
 //!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
 //! - [`heads`]: the head itself, and its standbys.
 //! - [`observe`]: events of the DVM, and metrics.
-//! - [`callers`]: the users who make requests.
+//! - [`callers`]: the users who make requests. [`owners`]: the clients whose jobs end with them.
 //! - [`link`]: child daemons and steps; [`connect_back`]: where a child is reachable. [`pmi`]: ranks that speak gRPC. [`join`]: the
 //!   socket for members of groups.
 
@@ -21,6 +21,7 @@ pub(crate) mod join;
 mod kv;
 pub(crate) mod link;
 pub(crate) mod observe;
+mod owners;
 pub(crate) mod pmi;
 
 use std::ffi::OsString;
