@@ -13,6 +13,7 @@
 //! - [`shared_memory`]: what both of these do with memory of several processes.
 //! - [`engine`]: matching and protocol, without I/O: tests simulate whole worlds in one thread.
 //! - [`memory`]: the memory that the user lends for a message; [`op`]: reduction operations.
+//! - [`device`]: memory of CUDA devices.
 //! - [`datatype`]: layouts and the pack engine; [`settings`]: what the user has set.
 //! - [`bootstrap`], a crate that rsd's PMI libraries use too: how a process learns its rank and exchanges addresses, under any PMI-1
 //!   launcher.
@@ -23,6 +24,7 @@ pub mod abi;
 pub mod api;
 pub mod coll;
 pub mod datatype;
+pub mod device;
 pub mod engine;
 pub mod error;
 mod exports;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub use exhausted::{tolerate, zeroed};
 
 use crate::datatype::{Layout, Sign};
+use crate::device::{Found, Part};
 use crate::error::MpiResult;
 
 /// Memory that the user lends for one operation. Cheap to clone: it does not own the memory.
@@ -34,6 +35,8 @@ enum Shape {
         layout: Arc<Layout>,
         start: usize,
     },
+    /// In the memory of a device.
+    Device(Arc<Part>),
 }
 
 // SAFETY: a buffer is an address; its creator has guaranteed that any thread of the process may use the memory until
@@ -71,11 +74,56 @@ impl Buffer {
         }
     }
 
+    /// The same bytes, which lie in this allocation of device memory. Fails with class `MPI_ERR_BUFFER` if it cannot be used.
+    pub fn on_device(self, found: Found) -> MpiResult<Self> {
+        let (base, len) = (self.base, self.len);
+        let layout = match self.shape {
+            Shape::Contiguous => None,
+            Shape::Scattered { layout, .. } => Some(layout),
+            Shape::Device(_) => return Ok(self),
+        };
+        Ok(Self { base, len, shape: Shape::Device(Arc::new(Part::new(found, base, layout, len)?)) })
+    }
+
+    /// Its part of a device's memory, if it lies there.
+    #[inline]
+    pub fn device(&self) -> Option<&Part> {
+        match &self.shape {
+            Shape::Contiguous | Shape::Scattered { .. } => None,
+            Shape::Device(part) => Some(part),
+        }
+    }
+
+    /// Whether the processor can use its bytes.
+    #[inline]
+    pub fn is_on_host(&self) -> bool {
+        self.device().is_none()
+    }
+
+    /// The same memory, for a message that reads or writes it once, in order: device memory is then copied ahead of reading, and after
+    /// writing ([`Buffer::settle`]).
+    pub fn streamed(self) -> Self {
+        match &self.shape {
+            Shape::Contiguous | Shape::Scattered { .. } => self,
+            Shape::Device(part) => Self { shape: Shape::Device(Arc::new(part.streamed())), ..self },
+        }
+    }
+
+    /// Waits until all that was written is there. Fails if a copy from or to a device has failed.
+    #[inline]
+    pub fn settle(&self) -> MpiResult {
+        match &self.shape {
+            Shape::Contiguous | Shape::Scattered { .. } => Ok(()),
+            Shape::Device(part) => part.settle(),
+        }
+    }
+
     /// The basic datatypes of the first `len` packed bytes, if the memory has not forgotten its datatype.
     pub fn sign(&self, len: usize) -> Sign {
         match &self.shape {
             Shape::Contiguous => Sign::UNKNOWN,
             Shape::Scattered { layout, start } => layout.sign(*start, len),
+            Shape::Device(part) => part.layout().map_or(Sign::UNKNOWN, |(layout, start)| layout.sign(start, len)),
         }
     }
 
@@ -91,16 +139,16 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The address of the first byte, if the bytes are contiguous.
+    /// The address of the first byte, if the bytes are contiguous and on the host.
     #[inline]
     pub fn as_contiguous(&self) -> Option<*mut u8> {
         match self.shape {
             Shape::Contiguous => Some(self.base),
-            Shape::Scattered { .. } => None,
+            Shape::Scattered { .. } | Shape::Device(_) => None,
         }
     }
 
-    /// The bytes, if they are contiguous.
+    /// The bytes, if they are contiguous and on the host.
     #[inline]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         let base = self.as_contiguous()?;
@@ -128,6 +176,7 @@ impl Buffer {
             Shape::Scattered { layout, start } => {
                 Self { base: self.base, len, shape: Shape::Scattered { layout: Arc::clone(layout), start: start + at } }
             }
+            Shape::Device(part) => Self { base: self.base, len, shape: Shape::Device(Arc::new(part.part(at, len))) },
         }
     }
 
@@ -155,6 +204,8 @@ impl Buffer {
             Shape::Contiguous => unsafe { std::ptr::copy(self.base.add(at).cast_const(), into, len) },
             // SAFETY: as above, for the bytes of the layout.
             Shape::Scattered { layout, start } => unsafe { layout.pack(self.base, start + at, into, len) },
+            // SAFETY: the caller's promise.
+            Shape::Device(part) => unsafe { part.read(at, into, len) },
         }
     }
 
@@ -181,34 +232,59 @@ impl Buffer {
             Shape::Contiguous => unsafe { std::ptr::copy(from, self.base.add(at), len) },
             // SAFETY: as above, for the bytes of the layout.
             Shape::Scattered { layout, start } => unsafe { layout.unpack(self.base, start + at, from, len) },
+            // SAFETY: the caller's promise.
+            Shape::Device(part) => unsafe { part.write(at, from, len) },
         }
     }
 
-    /// Copies all bytes to a buffer that has room for them.
-    pub fn copy_all(&self, to: &Buffer) {
+    /// Copies the first `len` bytes to another buffer; both must have them.
+    pub fn copy_first(&self, len: usize, to: &Buffer) {
+        assert!(len <= self.len && len <= to.len, "{len} bytes of {} to {}", self.len, to.len);
         match (self.as_contiguous(), to.as_contiguous()) {
-            // SAFETY: all bytes of this buffer.
-            (Some(from), _) => unsafe { to.copy_from(0, from, self.len) },
-            (None, Some(into)) => {
-                assert!(self.len <= to.len, "{} bytes to {}", self.len, to.len);
-                // SAFETY: the other buffer has this many bytes.
-                unsafe { self.copy_to(0, into, self.len) }
+            // SAFETY: bytes of this buffer.
+            (Some(from), _) => unsafe { to.copy_from(0, from, len) },
+            // SAFETY: bytes of the other buffer.
+            (None, Some(into)) => unsafe { self.copy_to(0, into, len) },
+            (None, None) => self.copy_in_pieces(len, to),
+        }
+    }
+
+    fn copy_in_pieces(&self, len: usize, to: &Buffer) {
+        match (&self.shape, &to.shape) {
+            (Shape::Device(from), Shape::Device(into)) => from.copy_to(into, len),
+            (Shape::Device(from), _) => {
+                from.read_with(0, len, |piece, at, len| {
+                    // SAFETY: `read_with` passes this many bytes.
+                    unsafe { to.copy_from(at, piece, len) };
+                    true
+                });
             }
-            (None, None) => {
+            (_, Shape::Device(into)) => {
+                into.write_with(0, len, |piece, at, len| {
+                    // SAFETY: `write_with` has room for this many bytes.
+                    unsafe { self.copy_to(at, piece, len) };
+                    true
+                });
+            }
+            (Shape::Contiguous | Shape::Scattered { .. }, Shape::Contiguous | Shape::Scattered { .. }) => {
                 let mut some = [0; 4096];
-                let mut at = 0;
-                while at < self.len {
-                    let len = some.len().min(self.len - at);
-                    self.read(at, &mut some[..len]);
-                    to.write(at, &some[..len]);
-                    at += len;
+                for at in (0..len).step_by(some.len()) {
+                    let some = &mut some[..(len - at).min(4096)];
+                    self.read(at, some);
+                    to.write(at, some);
                 }
             }
         }
     }
 
+    /// Copies all bytes to a buffer that has room for them.
+    pub fn copy_all(&self, to: &Buffer) {
+        self.copy_first(self.len, to);
+    }
+
     /// Passes the pieces of memory that hold the packed bytes from `at` on, in packed order, to `visit`, until it
-    /// returns false or `len` bytes are covered: for calls that take lists of pieces (`readv`, `process_vm_readv`).
+    /// returns false or `len` bytes are covered: for calls that take lists of pieces (`readv`, `process_vm_readv`). Of device memory, these
+    /// are the device's addresses.
     pub fn pieces(&self, at: usize, len: usize, mut visit: impl FnMut(*mut u8, usize) -> bool) {
         assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
         if len == 0 {
@@ -217,6 +293,7 @@ impl Buffer {
         match &self.shape {
             Shape::Contiguous => drop(visit(self.base.wrapping_add(at), len)),
             Shape::Scattered { layout, start } => layout.pieces(self.base, start + at, len, &mut visit),
+            Shape::Device(part) => part.pieces(at, len, &mut visit),
         }
     }
 

@@ -6,6 +6,7 @@ use rsd_config::duration;
 use rsd_proto::join::{self, Join};
 use rsd_proto::library::{SETTINGS, setting};
 
+use crate::device::Wanted;
 use crate::error::{MpiError, MpiResult};
 
 /// The settings of one process.
@@ -17,6 +18,10 @@ pub struct Settings {
     pub check: bool,
     /// `RSD_MPI_CONNECT_S`.
     pub connect: Duration,
+    /// `RSD_MPI_CUDA`.
+    pub cuda: Wanted,
+    /// `RSD_MPI_CUDA_IPC`.
+    pub cuda_ipc: bool,
     /// `RSD_JOIN` and related variables: the group to join.
     pub join: Option<Join>,
     /// `RSD_JOIN_EXPORT`, which only programs that join before `MPI_Init` can obey.
@@ -53,6 +58,8 @@ impl Default for Settings {
             cma: true,
             check: false,
             connect: Duration::from_secs(30),
+            cuda: Wanted::Auto,
+            cuda_ipc: true,
             join: None,
             join_exports: false,
             interface: None,
@@ -120,6 +127,14 @@ impl Settings {
             "RSD_MPI_CONNECT_S" => {
                 number().filter(|seconds| *seconds > 0).map(|seconds| self.connect = Duration::from_secs(seconds))
             }
+            "RSD_MPI_CUDA" => match value {
+                "auto" => Some(Wanted::Auto),
+                "on" => Some(Wanted::On),
+                "off" => Some(Wanted::Off),
+                _ => None,
+            }
+            .map(|wanted| self.cuda = wanted),
+            "RSD_MPI_CUDA_IPC" => choose("auto", "off").map(|on| self.cuda_ipc = on),
             "RSD_MPI_INTERFACE" => (!value.is_empty()).then(|| self.interface = Some(value.to_owned())),
             "RSD_MPI_PROGRESS" => choose("thread", "none").map(|thread| self.progresses = thread),
             "RSD_MPI_SHM" => choose("on", "off").map(|on| self.shm = on),
@@ -152,6 +167,8 @@ mod tests {
             ("RSD_MPI_CHECK", "1"),
             ("RSD_MPI_CMA", "off"),
             ("RSD_MPI_CONNECT_S", "5"),
+            ("RSD_MPI_CUDA", "on"),
+            ("RSD_MPI_CUDA_IPC", "off"),
             ("RSD_MPI_INTERFACE", "eth0"),
             ("RSD_MPI_PROGRESS", "thread"),
             ("RSD_MPI_SHM", "off"),

@@ -85,6 +85,20 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "how long to wait for the first contact with another process of the job before it counts as dead",
     },
     Setting {
+        name: "RSD_MPI_CUDA",
+        values: "auto | on | off",
+        default: "auto",
+        meaning: "whether buffers may lie in the memory of a CUDA device; auto: if this machine has the files of NVIDIA's driver; off: \
+                  the library treats every address as memory of the host",
+    },
+    Setting {
+        name: "RSD_MPI_CUDA_IPC",
+        values: "auto | off",
+        default: "auto",
+        meaning: "whether the device copies messages between two processes of a node that both lie in device memory; off: they go \
+                  through memory of the host",
+    },
+    Setting {
         name: "RSD_MPI_CXX",
         values: "a command",
         default: "c++",

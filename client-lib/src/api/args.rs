@@ -8,6 +8,7 @@ use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_ROOT
 use crate::abi::{DatatypeHandle, Status};
 use crate::coll::inter::Root;
 use crate::datatype::{Datatype, Element, basic_size, forgettable_size, is_tracked};
+use crate::device;
 use crate::engine::{Peer, Source, TAG_MAX, TagMatch};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -23,6 +24,7 @@ use crate::runtime::State;
 pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Buffer> {
     if let (Ok(count), Some(size)) = (u32::try_from(count), forgettable_size(datatype))
         && !address.is_null()
+        && !device::may_hold(address.cast())
     {
         // SAFETY: the caller's promise.
         return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), count as usize * size) });
@@ -40,6 +42,10 @@ unsafe fn unusual_buffer(
     datatype: DatatypeHandle,
 ) -> MpiResult<Buffer> {
     let Ok(count) = usize::try_from(count) else { return Err(negative(count)) };
+    let placed = |buffer: Buffer, first: *const c_void| match device::find(first.cast())? {
+        Some(found) if !buffer.is_empty() => buffer.on_device(found),
+        Some(_) | None => Ok(buffer),
+    };
     if let Some(size) = basic_size(datatype) {
         let Some(len) = count.checked_mul(size).filter(|len| *len <= isize::MAX as usize) else {
             return Err(MpiError::count(format!("{count} elements of {size} bytes exceed the address space")));
@@ -49,12 +55,13 @@ unsafe fn unusual_buffer(
         }
         if let Some(element) = Element::of(datatype).filter(|_| is_tracked()) {
             // SAFETY: the caller's promise.
-            return Ok(unsafe {
-                Buffer::new(address.cast_mut().cast(), count, Datatype::predefined(element).layout())
-            });
+            return placed(
+                unsafe { Buffer::new(address.cast_mut().cast(), count, Datatype::predefined(element).layout()) },
+                address,
+            );
         }
         // SAFETY: the caller's promise.
-        return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), len) });
+        return placed(unsafe { Buffer::contiguous(address.cast_mut().cast(), len) }, address);
     }
     // Nothing needs no datatype: other libraries accept this, and programs rely on it.
     if count == 0 && datatype == DatatypeHandle::NULL {
@@ -72,7 +79,8 @@ unsafe fn unusual_buffer(
         return Err(MpiError::count(format!("{count} elements of {} bytes exceed the address space", datatype.size())));
     }
     // SAFETY: the caller's promise. The address may be MPI_BOTTOM: then the layout has absolute addresses.
-    Ok(unsafe { Buffer::new(address.cast_mut().cast(), count, datatype.layout()) })
+    let buffer = unsafe { Buffer::new(address.cast_mut().cast(), count, datatype.layout()) };
+    placed(buffer, std::ptr::without_provenance(begins as usize))
 }
 
 /// The system maps nothing below this address, so data there is a mistake of the program (a null pointer with `MPI_BOTTOM`, say).

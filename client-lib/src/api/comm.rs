@@ -101,7 +101,7 @@ pub unsafe fn comm_get_info(rt: &Runtime, comm: CommHandle, info_used: *mut Info
     let hints = state.comms.get(comm)?.hints.clone();
     args::check_place(info_used)?;
     // SAFETY: the caller's promise.
-    unsafe { put(info_used, state.infos.add(hints)?) }
+    unsafe { put(info_used, state.infos.add(hints.with_memory_kinds())?) }
 }
 
 /// `MPI_Comm_dup`.

@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use super::args::{self, put};
 use crate::abi::constants::{MPI_ERR_ARG, MPI_IN_PLACE};
 use crate::abi::{DatatypeHandle, OpHandle};
+use crate::coll::operands::{Memory, Operands};
 use crate::error::{MpiError, MpiResult};
 use crate::op::Reduction;
 use crate::runtime::Runtime;
@@ -57,20 +58,25 @@ pub unsafe fn reduce_local(
     op: OpHandle,
 ) -> MpiResult {
     let state = rt.lock();
-    for buffer in [inbuf, inoutbuf.cast_const()] {
-        if buffer.addr() == MPI_IN_PLACE {
+    let lend = |address: *const c_void| {
+        if address.addr() == MPI_IN_PLACE {
             return Err(MpiError::buffer("MPI_Reduce_local does not accept MPI_IN_PLACE"));
         }
         // SAFETY: the caller's promise.
-        unsafe { args::buffer(&state, buffer, count, datatype)? };
-    }
+        let buffer = unsafe { args::buffer(&state, address, count, datatype)? };
+        Ok(Memory::new(address.cast_mut().cast(), buffer))
+    };
+    let (send, recv) = (lend(inbuf)?, lend(inoutbuf)?);
     if inbuf == inoutbuf.cast_const() && count > 0 {
         return Err(MpiError::buffer("MPI_Reduce_local needs two buffers"));
     }
-    let (count, kept) = (count as usize, state.types.get_committed(datatype)?);
-    let reduction = Reduction::new(&state.ops.resolve(op)?, &kept, datatype)?;
+    let (count, elements) = (count as usize, state.types.get_committed(datatype)?);
+    let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;
     drop(state);
+    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() }.on_host(true)?;
+    operands.load()?;
+    let (left, right) = operands.addresses();
     // SAFETY: the caller's promise.
-    unsafe { reduction.apply(inbuf.cast(), inoutbuf.cast(), count) };
-    Ok(())
+    unsafe { reduction.apply(left, right, count) };
+    operands.store()
 }

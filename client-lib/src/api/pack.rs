@@ -10,7 +10,9 @@ use std::ffi::{CStr, c_char, c_void};
 use super::args;
 use super::datatype::put_if_it_fits;
 use super::ints::IntsOut;
+use crate::abi::constants::MPI_BYTE;
 use crate::abi::{CommHandle, DatatypeHandle};
+use crate::device;
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::Runtime;
 
@@ -33,7 +35,10 @@ pub unsafe fn pack(
         let buffer = args::buffer(&state, inbuf, incount, datatype)?;
         let at = position_at(position)?;
         let part = Part::of(outbuf, outsize, at, buffer.len())?;
-        buffer.read(0, part.bytes());
+        let packed = args::buffer(&state, part.start.cast(), part.len as i64, DatatypeHandle(MPI_BYTE))?;
+        buffer.copy_all(&packed);
+        buffer.settle()?;
+        packed.settle()?;
         position.put(0, part.end)
     }
 }
@@ -57,7 +62,10 @@ pub unsafe fn unpack(
         let buffer = args::buffer(&state, outbuf, outcount, datatype)?;
         let at = position_at(position)?;
         let part = Part::of(inbuf.cast_mut(), insize, at, buffer.len())?;
-        buffer.write(0, part.bytes());
+        let packed = args::buffer(&state, part.start.cast_const().cast(), part.len as i64, DatatypeHandle(MPI_BYTE))?;
+        packed.copy_all(&buffer);
+        packed.settle()?;
+        buffer.settle()?;
         position.put(0, part.end)
     }
 }
@@ -94,6 +102,8 @@ pub unsafe fn pack_external(
     unsafe {
         only_external32(datarep)?;
         args::buffer(&state, inbuf, incount, datatype)?;
+        must_be_on_host(inbuf)?;
+        must_be_on_host(outbuf)?;
         let datatype = state.types.resolve_committed(datatype)?;
         let (count, at) = (number(incount)?, position_at(IntsOut::Wide(position))?);
         let part = Part::of(outbuf, outsize, at, datatype.external_len(count)?)?;
@@ -120,6 +130,8 @@ pub unsafe fn unpack_external(
     unsafe {
         only_external32(datarep)?;
         args::buffer(&state, outbuf, outcount, datatype)?;
+        must_be_on_host(inbuf)?;
+        must_be_on_host(outbuf)?;
         let datatype = state.types.resolve_committed(datatype)?;
         let (count, at) = (number(outcount)?, position_at(IntsOut::Wide(position))?);
         let part = Part::of(inbuf.cast_mut(), insize, at, datatype.external_len(count)?)?;
@@ -190,6 +202,16 @@ unsafe fn position_at(position: IntsOut) -> MpiResult<i64> {
             IntsOut::Wide(place) => place.read(),
         }
     })
+}
+
+/// The external representation is made element by element, by the processor.
+fn must_be_on_host(address: *const c_void) -> MpiResult {
+    match device::find(address.cast())? {
+        None => Ok(()),
+        Some(_) => Err(MpiError::buffer(format!(
+            "{address:p} is device memory, which cannot be packed as external32: copy it to the host first"
+        ))),
+    }
 }
 
 fn number(count: i64) -> MpiResult<usize> {

@@ -288,6 +288,7 @@ unsafe fn store(
                 (None, _) => {
                     guard.windows.get(win)?.must_permit(near.target)?;
                     Near::put(near.memory, &buffer, &near.buffer)?;
+                    buffer.settle()?;
                 }
                 (Some(op), Some(with)) => {
                     combine(&mut guard, win, &near, &with, &buffer, None)?;
@@ -359,6 +360,7 @@ unsafe fn load(
             (None, _) => {
                 guard.windows.get(win)?.must_permit(near.target)?;
                 Near::get(near.memory, &into, &near.buffer)?;
+                into.settle()?;
             }
             (Some(op), Some(with)) => {
                 combine(&mut guard, win, &near, &with, &data.unwrap_or(Buffer::EMPTY), Some(&into))?;
@@ -436,6 +438,7 @@ fn combine(
     }
     if let Some(into) = into.filter(|_| !packed_into.is_empty()) {
         into.write(0, &packed_into);
+        into.settle()?;
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ pub unsafe fn session_get_info(rt: &Runtime, session: SessionHandle, info_used: 
     let reported = state.sessions.get(session)?.info()?;
     check_place(info_used)?;
     // SAFETY: the caller's promise.
-    unsafe { put(info_used, state.infos.add(reported)?) }
+    unsafe { put(info_used, state.infos.add(reported.with_memory_kinds())?) }
 }
 
 /// `MPI_Session_get_num_psets`. No hints are known.

@@ -15,6 +15,7 @@ use super::comm::{finish, sweep};
 use super::ints::IntsOut;
 use crate::abi::constants as c;
 use crate::abi::{CommHandle, GroupHandle, InfoHandle, WinHandle};
+use crate::device;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::{Exchange, Exchanged};
 use crate::object::creation::Creation;
@@ -56,7 +57,7 @@ pub unsafe fn win_create(
     check_place(win)?;
     let memory = match base.is_null() && size > 0 {
         true => Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes"))),
-        false => Ok(Memory::Given(base.expose_provenance())),
+        false => must_be_on_host(base).map(|()| Memory::Given(base.expose_provenance())),
     };
     let made = create(&mut rt.lock(), memory, size, disp_unit, info, comm)?;
     // SAFETY: the caller's promise.
@@ -272,9 +273,21 @@ pub unsafe fn win_attach(rt: &Runtime, win: WinHandle, base: *mut c_void, size: 
     if base.is_null() && size > 0 {
         return Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes")));
     }
+    must_be_on_host(base)?;
     match window.attach(base.expose_provenance(), size) {
         true => Ok(()),
         false => Err(MpiError::new(c::MPI_ERR_RMA_ATTACH, "some of this memory is attached already")),
+    }
+}
+
+/// Other processes use a window's memory without its owner's help, by address.
+fn must_be_on_host(base: *const c_void) -> MpiResult {
+    match device::find(base.cast())? {
+        None => Ok(()),
+        Some(_) => Err(MpiError::new(
+            c::MPI_ERR_BASE,
+            format!("{base:p} is device memory, which cannot be in a window: only the other side's buffers can be"),
+        )),
     }
 }
 
@@ -393,7 +406,7 @@ pub unsafe fn win_get_info(rt: &Runtime, win: WinHandle, info_used: *mut InfoHan
     let mut state = rt.lock();
     let hints = state.windows.get(win)?.hints.clone();
     // SAFETY: the caller's promise.
-    unsafe { put(info_used, state.infos.add(hints)?) }
+    unsafe { put(info_used, state.infos.add(hints.with_memory_kinds())?) }
 }
 
 // --- arguments ---

@@ -4,6 +4,7 @@
 
 use std::alloc::{self, Layout as Allocation};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::schedule::{Area, Slice};
 use crate::datatype::{Sign, TypeRef};
@@ -23,6 +24,18 @@ pub struct Operands {
     pub recv_from: Box<[Buffer]>,
     /// The datatype of the elements to combine; `None` if bytes are only moved.
     pub elements: Option<TypeRef>,
+    /// Memory of the host in place of a device's ([`Operands::on_host`]).
+    pub staged: Vec<Staged>,
+}
+
+/// Memory of the host that stands for memory of a device, because the processor combines its elements.
+#[derive(Debug, Clone)]
+pub struct Staged {
+    device: Buffer,
+    host: Buffer,
+    loads: bool,
+    stores: bool,
+    _block: Arc<Block>,
 }
 
 /// Elements at an address.
@@ -70,7 +83,54 @@ impl Operands {
     /// For an operation that only moves bytes.
     pub fn new(send: Buffer, recv: Buffer) -> Self {
         let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);
-        Self { send: memory(send), recv: memory(recv), send_to: [].into(), recv_from: [].into(), elements: None }
+        let (send, recv) = (memory(send), memory(recv));
+        Self { send, recv, send_to: [].into(), recv_from: [].into(), elements: None, staged: Vec::new() }
+    }
+
+    /// For elements to combine: device memory is replaced by memory of the host, which [`Operands::load`] fills and [`Operands::store`]
+    /// copies back. `reads_result`: whether the operation needs what is in the memory for the result. Fails if there is not enough memory.
+    pub fn on_host(mut self, reads_result: bool) -> MpiResult<Self> {
+        for (is_result, memory) in [(false, &mut self.send), (true, &mut self.recv)] {
+            if memory.buffer.is_on_host() {
+                continue;
+            }
+            let elements = self.elements.as_ref();
+            let (lower, span) = span(memory.buffer.len(), elements)?;
+            let mut block = Block::default();
+            block.reserve(span.max(1))?;
+            let address = block.start.as_ptr().wrapping_offset(lower.wrapping_neg());
+            // SAFETY: the block has the memory of these elements, and lives as long as the operands.
+            let host = unsafe { elements_at(address, memory.buffer.len(), elements) };
+            let device = std::mem::replace(memory, Memory::new(address, host.clone())).buffer;
+            let (loads, block) = (!is_result || reads_result, Arc::new(block));
+            self.staged.push(Staged { device, host, loads, stores: is_result, _block: block });
+        }
+        Ok(self)
+    }
+
+    /// Before the operation: copies elements from devices. Fails if a device does.
+    #[inline]
+    pub fn load(&self) -> MpiResult {
+        self.staged.iter().filter(|it| it.loads).try_for_each(|it| {
+            it.device.copy_all(&it.host);
+            it.device.settle()
+        })
+    }
+
+    /// After the operation: copies the result to its device. Fails if that or an earlier copy from or to a device has failed.
+    #[inline]
+    pub fn store(&self) -> MpiResult {
+        self.staged.iter().filter(|it| it.stores).try_for_each(|it| {
+            it.host.copy_all(&it.device);
+            it.device.settle()
+        })?;
+        let lists = self.send_to.iter().chain(&self.recv_from);
+        [&self.send.buffer, &self.recv.buffer].into_iter().chain(lists).try_for_each(Buffer::settle)
+    }
+
+    /// The address of the first element to send, and of the first one to receive.
+    pub fn addresses(&self) -> (*const u8, *mut u8) {
+        (self.send.address, self.recv.address)
     }
 }
 
@@ -103,13 +163,8 @@ impl Workspace {
         for len in lens.iter().map(|len| *len as usize) {
             let (lower, span) = span(len, elements)?;
             let address = at.wrapping_offset(lower.wrapping_neg());
-            let buffer = match elements {
-                // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next
-                // operation.
-                Some(elements) => unsafe { Buffer::new(address, len / elements.size().max(1), elements.layout()) },
-                // SAFETY: `span` is `len`; the block lives until the next operation.
-                None => unsafe { Buffer::contiguous(address, len) },
-            };
+            // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next operation.
+            let buffer = unsafe { elements_at(address, len, elements) };
             self.temporaries.push(Memory::new(address, buffer));
             at = at.wrapping_add(span.next_multiple_of(ALIGN));
         }
@@ -157,25 +212,24 @@ impl Workspace {
     }
 }
 
+/// `len` packed bytes of elements at an address.
+///
+/// # Safety
+///
+/// As for [`Buffer::new`].
+unsafe fn elements_at(address: *mut u8, len: usize, elements: Option<&TypeRef>) -> Buffer {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match elements {
+            Some(elements) => Buffer::new(address, len / elements.size().max(1), elements.layout()),
+            None => Buffer::contiguous(address, len),
+        }
+    }
+}
+
 /// The memory for packed bytes: the offset of its first byte from the address of the elements, and its length.
 fn span(len: usize, elements: Option<&TypeRef>) -> MpiResult<(isize, usize)> {
     elements.map_or(Ok((0, len)), |elements| elements.span(len / elements.size().max(1)))
-}
-
-/// Copies all bytes of one buffer to another of the same length.
-pub(super) fn copy(from: &Buffer, to: &Buffer) {
-    if let Some(bytes) = from.as_bytes() {
-        to.write(0, bytes);
-        return;
-    }
-    let mut some = [0; 4096];
-    let mut at = 0;
-    while at < from.len() {
-        let len = some.len().min(from.len() - at);
-        from.read(at, &mut some[..len]);
-        to.write(at, &some[..len]);
-        at += len;
-    }
 }
 
 /// A message of a wrong length for a receive of `expected` bytes: 1 byte if 0 are expected, otherwise 0 bytes.
@@ -231,8 +285,6 @@ impl Drop for Block {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::abi::DatatypeHandle;
     use crate::abi::constants::MPI_BYTE;
@@ -280,7 +332,7 @@ mod tests {
         let mut to = vec![0_u8; 10_000];
         // SAFETY: both have room for 2,000 elements of 5 bytes and live until the end.
         let [a, b] = [&mut from, &mut to].map(|bytes| unsafe { Buffer::new(bytes.as_mut_ptr(), 2_000, &layout) });
-        copy(&a, &b);
+        a.copy_all(&b);
         assert_eq!(from, to);
     }
 }

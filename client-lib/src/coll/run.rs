@@ -94,6 +94,8 @@ pub struct Run<I> {
     workspace: Workspace,
     /// Index of the next step.
     next: usize,
+    /// Whether the operands are on the host.
+    is_loaded: bool,
     under_way: Vec<UnderWay<I>>,
     failed: Option<MpiError>,
     /// It fails from the start: the arguments of this rank are invalid, and its user's memory is not touched.
@@ -116,6 +118,7 @@ impl<I> Default for Run<I> {
             tag: 0,
             workspace: Workspace::default(),
             next: 0,
+            is_loaded: false,
             under_way: Vec::new(),
             failed: None,
             fault: None,
@@ -144,6 +147,7 @@ impl<I: Copy> Run<I> {
     /// Starts the same operation again, after it is over.
     pub fn restart(&mut self) {
         self.next = 0;
+        self.is_loaded = false;
         self.failed = self.fault.clone();
     }
 
@@ -158,6 +162,12 @@ impl<I: Copy> Run<I> {
 
     /// Advances as far as possible.
     pub fn advance<C: Courier<Id = I>>(&mut self, courier: &mut C) -> Progress {
+        if !self.is_loaded {
+            self.is_loaded = true;
+            if self.failed.is_none() {
+                self.failed = self.operands.load().err();
+            }
+        }
         while let Some(step) = self.schedule.actions().get(self.next).copied() {
             match step {
                 Action::Send { to, from } => self.send(courier, to, from),
@@ -165,7 +175,11 @@ impl<I: Copy> Run<I> {
                 Action::Wait if !self.has_all(courier) => return Progress::Pending,
                 Action::Wait => {}
                 Action::Copy { .. } | Action::Combine { .. } if self.failed.is_some() => {}
-                Action::Copy { from, to } => operands::copy(&self.buffer(from), &self.buffer(to)),
+                Action::Copy { from, to } => {
+                    let (from, to) = (self.buffer(from), self.buffer(to));
+                    from.copy_all(&to);
+                    self.failed = from.settle().and_then(|()| to.settle()).err();
+                }
                 Action::Combine { left, right } => {
                     if let Some(call) = self.combine(left, right) {
                         self.next += 1;
@@ -175,7 +189,7 @@ impl<I: Copy> Run<I> {
             }
             self.next += 1;
         }
-        Progress::Done(self.failed.take().map_or(Ok(()), Err))
+        Progress::Done(self.failed.take().map_or_else(|| self.operands.store(), Err))
     }
 
     fn buffer(&self, slice: Slice) -> Buffer {

@@ -108,7 +108,9 @@ impl Sink for Core {
             Frame::Part { receive } => {
                 let id = self.requests.find(receive)?;
                 match &self.requests.get(id)?.state {
-                    RequestState::Incoming(it) if it.message.from == from && len <= it.end - it.at => {
+                    RequestState::Incoming(it)
+                        if it.message.from == from && len <= it.end - it.at && it.buffer.is_on_host() =>
+                    {
                         Some(Landing { buffer: it.buffer.clone(), at: it.at })
                     }
                     _other => None,
@@ -276,7 +278,7 @@ impl Core {
         let (entry, slot) = self.posted.find(&context.seen, envelope)?;
         let (id, request) = self.requests.at_mut(slot)?;
         let RequestState::Posted { buffer, .. } = &request.state else { return None };
-        if len > buffer.len() {
+        if len > buffer.len() || !buffer.is_on_host() {
             return None;
         }
         let landing = Landing { buffer: buffer.clone(), at: 0 };
@@ -318,7 +320,7 @@ impl Core {
         if len == 0 {
             return self.finish(id, Outcome::sent(buffer.len()));
         }
-        let streaming = Streaming { to: from, receive, buffer, at: 0, end: len as usize };
+        let streaming = Streaming { to: from, receive, buffer: buffer.streamed(), at: 0, end: len as usize };
         self.set(id, RequestState::Streaming(Box::new(streaming)));
         self.peers.relation(from).streams.push_back(id);
         self.peers.mark_busy(from);
@@ -372,7 +374,10 @@ impl Core {
         *at += len;
         if *at == *end {
             let Envelope { rank, tag, .. } = message.envelope;
-            let outcome = Outcome::received(rank, tag, message.len, buffer.len());
+            let outcome = match buffer.settle() {
+                Ok(()) => Outcome::received(rank, tag, message.len, buffer.len()),
+                Err(error) => Outcome::failed(error),
+            };
             self.traffic.receive(outcome.bytes);
             self.finish(id, outcome);
         }
@@ -592,7 +597,19 @@ pub(super) fn take_buffer(buffer: &mut Buffer) -> Buffer {
 pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: Arrived<'_>) -> Outcome {
     let room = buffer.len();
     bytes.copy_to(buffer, 0, bytes.len().min(room));
-    Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room)
+    match buffer.settle() {
+        Ok(()) => Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room),
+        Err(error) => Outcome::failed(error),
+    }
+}
+
+/// The outcome of a message whose bytes have all been read from the sender's memory.
+#[inline]
+pub(super) fn sent_whole(buffer: &Buffer) -> Outcome {
+    match buffer.settle() {
+        Ok(()) => Outcome::sent(buffer.len()),
+        Err(error) => Outcome::failed(error),
+    }
 }
 
 /// The error for a communicator that is not open.

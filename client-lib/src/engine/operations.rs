@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
-use super::core::{Core, Match, NotAMember, fill, not_open};
+use super::core::{Core, Match, NotAMember, fill, not_open, sent_whole};
 use super::flow;
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
@@ -144,19 +144,26 @@ impl<T: Transport> Engine<T> {
         if self.core.traffic.sent.is_multiple_of(flow::LOOK_EVERY) {
             self.look();
         }
-        if at_once && len <= self.transport.limits(to).eager {
+        if at_once && len <= self.eager(to, &buffer) {
             let frame = Frame::Eager { envelope };
             let sent = match waits && len >= LENT_MIN {
                 true => self.transport.try_lend(to, &frame, &buffer),
                 false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)),
             };
             match sent {
-                Ok(()) => return Started::Over(Outcome::sent(len)),
+                Ok(()) => return Started::Over(sent_whole(&buffer)),
                 Err(Refusal::Full) => {}
                 Err(Refusal::Lost) => return Started::Over(Outcome::failed(self.core.peers.failure(to))),
             }
         }
         self.send_in_steps(envelope, to, mode, buffer)
+    }
+
+    /// The longest message that is sent at once from this memory.
+    #[inline(always)]
+    fn eager(&self, to: Peer, buffer: &Buffer) -> usize {
+        let limits = self.transport.limits(to);
+        if buffer.is_on_host() { limits.eager } else { limits.eager_device }
     }
 
     /// A process that only sends learns in this way that it is not received.
@@ -174,7 +181,7 @@ impl<T: Transport> Engine<T> {
         if to == self.core.me {
             return self.core.send_to_self(envelope, mode, buffer);
         }
-        let is_long = buffer.len() > self.transport.limits(to).eager || self.core.must_announce(to, envelope.context);
+        let is_long = buffer.len() > self.eager(to, &buffer) || self.core.must_announce(to, envelope.context);
         let needs_answer = mode == Mode::Synchronous || is_long;
         if self.core.peers.is_lost(to) || (needs_answer && self.core.peers.has_finalized(to)) {
             return Started::Over(Outcome::failed(self.core.peers.failure(to)));
@@ -459,7 +466,7 @@ impl Core {
                     relation.copied += cost;
                     let bytes = self.keep_buffer(&buffer);
                     self.queue(to, Queued::Copied { frame, bytes });
-                    return Started::Over(Outcome::sent(len));
+                    return Started::Over(sent_whole(&buffer));
                 }
                 self.start(
                     |_| RequestState::Queued(Box::new(Waiting { to, frame, buffer })),
@@ -495,7 +502,7 @@ impl Core {
                     None => self.keep(Message { from: self.me, envelope, content }),
                     Some(sign) => self.keep_signed(self.me, envelope, sign, content),
                 }
-                Started::Over(Outcome::sent(len))
+                Started::Over(sent_whole(&buffer))
             }
             Ok(Match::Unexpected) => self.start(
                 |_| RequestState::Own,
@@ -542,17 +549,9 @@ fn copy(from: &Buffer, into: &Buffer, envelope: Envelope, checks: bool) -> Outco
     if checks && let Some(error) = signed::mismatch(from.sign(len), envelope, len as u64, into) {
         return signed::failed(envelope, error);
     }
-    let wanted = len.min(room);
-    match from.as_bytes() {
-        Some(bytes) => into.write(0, &bytes[..wanted]),
-        None => {
-            let mut chunk = [0; 4096];
-            for at in (0..wanted).step_by(chunk.len()) {
-                let chunk = &mut chunk[..(wanted - at).min(4096)];
-                from.read(at, chunk);
-                into.write(at, chunk);
-            }
-        }
+    from.copy_first(len.min(room), into);
+    match from.settle().and_then(|()| into.settle()) {
+        Ok(()) => Outcome::received(envelope.rank, envelope.tag, len as u64, room),
+        Err(error) => Outcome::failed(error),
     }
-    Outcome::received(envelope.rank, envelope.tag, len as u64, room)
 }

@@ -1,7 +1,7 @@
 //! Sends errands, backlogs and long messages, as far as the transport has room.
 
 use super::calls::Outcome;
-use super::core::{Core, take_buffer};
+use super::core::{Core, sent_whole, take_buffer};
 use super::frame::Frame;
 use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::slab::Id;
@@ -70,13 +70,16 @@ impl Core {
         match result {
             Ok(()) => {
                 let room = matched.buffer.len();
-                let outcome = Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room);
+                let outcome = match matched.buffer.settle() {
+                    Ok(()) => Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room),
+                    Err(error) => Outcome::failed(error),
+                };
                 self.traffic.receive(outcome.bytes);
                 self.finish(id, outcome);
                 self.say(message.from, Frame::Done { send: message.send });
             }
             Err(PullRefused) => {
-                let buffer = take_buffer(&mut matched.buffer);
+                let buffer = take_buffer(&mut matched.buffer).streamed();
                 self.set(id, RequestState::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
                 self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
             }
@@ -172,7 +175,7 @@ impl Core {
             | Frame::Hold { .. }
             | Frame::Signed { .. }
             | Frame::Bye => {
-                self.finish(id, Outcome::sent(buffer.len()));
+                self.finish(id, sent_whole(&buffer));
             }
         }
     }
@@ -194,7 +197,7 @@ impl Core {
             return Ok(());
         }
         relation.streams.pop_front();
-        let outcome = Outcome::sent(buffer.len());
+        let outcome = sent_whole(buffer);
         self.finish(id, outcome);
         Ok(())
     }

@@ -13,6 +13,8 @@ pub struct Peer(pub u32);
 pub struct FrameLimits {
     /// The longest message that is sent at once, without asking the receiver.
     pub eager: usize,
+    /// As `eager`, for messages from a device's memory.
+    pub eager_device: usize,
     /// The longest part of a longer message.
     pub part: usize,
 }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::table::{Objects, Table};
 use crate::abi::constants::{MPI_INFO_ENV, MPI_INFO_NULL, MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL};
 use crate::abi::{InfoHandle, handle::Handle};
+use crate::device;
 use crate::error::{MpiError, MpiResult};
 
 /// Keys and values: any bytes but 0.
@@ -79,6 +80,12 @@ impl Info {
             ASSERTIONS.contains(&key.as_slice()) && [&b"true"[..], b"false"].contains(&value.as_slice())
         });
         known.for_each(|(key, value)| self.put(key, value));
+    }
+
+    /// With the kinds of memory that buffers may lie in (MPI 5.0 §11.4.3).
+    pub fn with_memory_kinds(mut self) -> Self {
+        self.put(b"mpi_memory_alloc_kinds", device::kinds().as_bytes());
+        self
     }
 
     /// How a program was started (MPI 5.0 §11.2.2): its arguments and where it runs. Long values are truncated.

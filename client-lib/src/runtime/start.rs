@@ -14,6 +14,7 @@ use super::lookups::{Lookups, Source};
 use super::{Guard, State, World, check, manager};
 use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
+use crate::device;
 use crate::engine::{Engine, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
@@ -45,6 +46,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let by_tools = written.iter().filter(|(_, value)| !value.is_empty());
     let by_tools = by_tools.map(|(name, value)| ((*name).to_owned(), value.clone()));
     let settings = Settings::from_variables(variables.chain(by_tools).collect::<Vec<_>>())?;
+    device::enable(settings.cuda);
     let (env, is_new) = match &settings.join {
         Some(join) => manager::into_group(join, settings.join_exports, Env::of_process())?,
         None => (Env::of_process(), false),

@@ -119,8 +119,13 @@ impl Routes {
         }
         if routes.routes.contains(&Route::Shm) {
             let peers = routes.routes.iter().filter(|route| **route == Route::Shm).count();
-            let config =
-                ShmConfig { cma: settings.cma, connect_limit: settings.connect, peers, ..ShmConfig::new(name) };
+            let config = ShmConfig {
+                cma: settings.cma,
+                device_ipc: settings.cuda_ipc,
+                connect_limit: settings.connect,
+                peers,
+                ..ShmConfig::new(name)
+            };
             let shm = Shm::new(config)?;
             if let Some(poller) = &routes.poller {
                 poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
@@ -391,7 +396,7 @@ impl Transport for Routes {
         match (self.route(to), &self.shm, &self.tcp) {
             (Some(Route::Shm), Some(shm), _) => shm.limits(to),
             (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(),
-            _ => FrameLimits { eager: 0, part: 0 },
+            _ => FrameLimits { eager: 0, eager_device: 0, part: 0 },
         }
     }
 

@@ -8,7 +8,7 @@
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them from the
 //! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
 //! through the caches or past them ([`copy`]). The payload of a large cell, too, can be read from the memory of a sender that waits
-//! ([`lend`]). In all these cases the faster way differs between machines by a factor of up to ten, so it is measured during use
+//! ([`lend`]). Messages from the memory of a device are copied by the device, if both processes can use it ([`device`]). In all these cases the faster way differs between machines by a factor of up to ten, so it is measured during use
 //! ([`choice`]).
 //!
 //! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
@@ -24,6 +24,7 @@ mod connect;
 mod copy;
 mod crowd;
 mod descriptors;
+mod device;
 mod foreign;
 mod geometry;
 mod hello;
@@ -83,6 +84,8 @@ pub struct ShmConfig {
     pub connect_limit: Duration,
     /// Whether a receiver may read long messages from the sender's memory.
     pub cma: bool,
+    /// Whether a receiver may read messages from the sender's device memory.
+    pub device_ipc: bool,
     /// How many peers may connect, for which descriptors are needed.
     pub peers: usize,
 }
@@ -91,7 +94,7 @@ impl ShmConfig {
     /// The sizes that performed well in measurements.
     pub fn new(me: ProcessName) -> Self {
         let connect_limit = Duration::from_secs(30);
-        Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true, peers: 0 }
+        Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true, device_ipc: true, peers: 0 }
     }
 }
 
@@ -167,21 +170,10 @@ const TIMED: u32 = 0x200;
 const HELP: u32 = 0x400;
 /// The receiver may read the payload from the sender's memory.
 const LENT: u32 = 0x800;
+/// Not a frame: a part of a record of device memory ([`device`]).
+const EXPORT: u32 = 0x1000;
 /// Where a slot names the cell and the length, if it uses a cell.
 const CELL_AT: usize = DATA - 8;
-
-/// The kind of memory that a buffer lies in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// The host's main memory.
-    Host,
-}
-
-/// Returns the kind of memory at an address. This library is built without any accelerator interface, so there is only
-/// one kind; each further kind needs its own way of copying.
-pub fn memory_kind(_: *const u8) -> MemoryKind {
-    MemoryKind::Host
-}
 
 impl Shm {
     /// Creates the segment and starts to listen.
@@ -282,7 +274,7 @@ impl Shm {
     /// As [`crate::engine::Transport::limits`].
     #[inline]
     pub fn limits(&self, _: Peer) -> FrameLimits {
-        FrameLimits { eager: LARGE, part: LARGE }
+        FrameLimits { eager: LARGE, eager_device: device::EAGER, part: LARGE }
     }
 
     /// As [`crate::engine::Transport::try_send`].
@@ -405,8 +397,8 @@ impl Shm {
             return;
         }
         let Link { peer, state: LinkState::Up(up), bye, .. } = &mut self.links[index] else { return };
-        if note & HELP != 0 {
-            return self.on_help(index, data);
+        if note & (HELP | EXPORT) != 0 {
+            return if note & HELP != 0 { self.on_help(index, data) } else { up.imports.on_export(data) };
         }
         let Ok((frame, head_len)) = Frame::decode(&data.0) else {
             return self.lose(index, "it sent an invalid frame");

@@ -103,7 +103,7 @@ pub enum TcpError {
 
 /// The default limits. Over loopback long parts are fastest (4 MiB at 6.5 GB/s in parts of 1 MiB, 5.6 of 512 KiB, 4.2
 /// of 256 KiB): each part ends with a system call and a short segment.
-pub const LIMITS: FrameLimits = FrameLimits { eager: 128 << 10, part: 1 << 20 };
+pub const LIMITS: FrameLimits = FrameLimits { eager: 128 << 10, eager_device: 128 << 10, part: 1 << 20 };
 
 /// The most connections that may be silent at a time; if there is one more, the oldest is closed.
 pub const UNIDENTIFIED_MAX: usize = 64;
@@ -196,8 +196,8 @@ impl Tcp {
             return Err(TcpError::NoAddress);
         }
         poller.add(&listener, Id::Listener.token()).map_err(inherited)?;
-        let limits =
-            FrameLimits { eager: limits.eager.min(wire::FRAME_MAX), part: limits.part.clamp(1, wire::FRAME_MAX) };
+        let eager = limits.eager.min(wire::FRAME_MAX);
+        let limits = FrameLimits { eager, eager_device: eager, part: limits.part.clamp(1, wire::FRAME_MAX) };
         Ok(Self {
             own: Own::of_job(me, secret, connect_limit, hello_limit),
             limits,

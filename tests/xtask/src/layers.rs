@@ -38,8 +38,9 @@ const CRATES: [Crate; 10] = [
         layers: &[
             "abi",
             "error",
-            "settings datatype",
-            "memory op",
+            "datatype",
+            "device",
+            "settings memory op",
             "engine",
             "shared_memory",
             "transport",

@@ -88,7 +88,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
     let Sharing::Ready(mut shared) = std::mem::replace(sharing, Sharing::Busy) else { return None };
     let node = &mut shared.node;
-    let mut fault = plan.fault.clone();
+    let mut fault = plan.fault.clone().or_else(|| plan.operands.load().err());
     let result = match how {
         _ if fault.is_some() => complete(guard, &plan.members, node, refuse).map(|()| Rest::Nothing),
         How::Slots(call, parts) => {
@@ -129,6 +129,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
         Ok(Rest::Of(members)) => rest_by_messages(guard, plan, &members),
         Err(error) => Err(error),
     };
+    let rest = rest.and_then(|()| if fault.is_none() { plan.operands.store() } else { Ok(()) });
     Some(fault.map_or(rest, Err))
 }
 

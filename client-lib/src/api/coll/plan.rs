@@ -212,6 +212,8 @@ fn combining(
     let reduction = reduction.holding(state.types.hold(datatype));
     let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
     let what = what(vector, reduction.commutes());
-    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
+    // In place, or with elements for which there is no result.
+    let reads_result = send.is_empty() || matches!(what, What::Call(Call::Exscan { .. }));
+    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() }.on_host(reads_result)?;
     Ok(Plan { reduction: Some(reduction), op: Some(op), ..Plan::new((comm, members), what, operands).checked(check) })
 }

@@ -7,6 +7,7 @@ use super::{Origin, Target};
 use crate::abi::constants::MPI_NO_OP;
 use crate::abi::{DatatypeHandle, OpHandle, WinHandle};
 use crate::datatype::basic_size;
+use crate::device;
 use crate::object::window::Window;
 use crate::runtime::{Runtime, State};
 
@@ -81,5 +82,5 @@ fn place(window: &Window, (rank, disp, count, datatype): Target) -> Option<(*mut
 #[inline(always)]
 fn lent((address, count, datatype): (*const c_void, i64, DatatypeHandle), len: usize) -> Option<*mut u8> {
     let same = usize::try_from(count).ok()?.checked_mul(basic_size(datatype)?)? == len;
-    (same && !address.is_null()).then_some(address.cast_mut().cast())
+    (same && !address.is_null() && !device::may_hold(address.cast())).then_some(address.cast_mut().cast())
 }

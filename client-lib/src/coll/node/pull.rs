@@ -9,7 +9,7 @@
 use super::work::{agreed, died, differ, stamp};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
-use crate::coll::operands::{self, Operands};
+use crate::coll::operands::Operands;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::shared_memory::cma;
@@ -126,7 +126,7 @@ impl<'a> Pull<'a> {
         let own = me as usize * block;
         if !in_place {
             let from = if matches!(self.call, Call::Alltoall { .. }) { own } else { 0 };
-            operands::copy(&send.buffer.part(from, block), &recv.buffer.part(own, block));
+            send.buffer.part(from, block).copy_all(&recv.buffer.part(own, block));
         }
         // Each member starts with a different one.
         (1..size).map(|distance| (me + distance) % size).all(|member| {

@@ -202,7 +202,12 @@ impl Routes {
         let made = match self.shm.take() {
             Some(shm) => shm,
             None => {
-                let config = ShmConfig { cma: settings.cma, connect_limit: settings.connect, ..ShmConfig::new(me) };
+                let config = ShmConfig {
+                    cma: settings.cma,
+                    device_ipc: settings.cuda_ipc,
+                    connect_limit: settings.connect,
+                    ..ShmConfig::new(me)
+                };
                 let shm = Shm::new(config)?;
                 self.poller()?.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
                 shm

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use super::choice::{Choice, Lending, Way, ticks};
+use super::device::{Exports, Imports};
 use super::segment::Segment;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
@@ -87,6 +88,10 @@ pub(super) struct Up {
     pub(super) alone: u32,
     /// A message that is being received in parts.
     pub(super) arriving: Option<Arriving>,
+    /// The device memory that the peer may read.
+    pub(super) exports: Exports,
+    /// The peer's device memory that this process may read.
+    pub(super) imports: Imports,
     bell: OwnedFd,
     /// Open as long as the peer lives.
     pub(super) socket: OwnedFd,
@@ -111,6 +116,8 @@ impl Up {
             long: [Choice::default(); 2],
             alone: 0,
             arriving: None,
+            exports: Exports::default(),
+            imports: Imports::default(),
             bell,
             socket,
             process: None,

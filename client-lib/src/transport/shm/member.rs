@@ -1,6 +1,7 @@
 //! The methods that the process's combined transport needs.
 
 use super::choice::{Way, ticks};
+use super::device::ON_DEVICE;
 use super::link::{Arriving, LinkState, long_class};
 use super::{LOOK_EVERY, NO_LINK, Shm};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
@@ -34,6 +35,9 @@ impl Shm {
     /// As [`crate::engine::Transport::offer`].
     pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
         let index = self.route(to)?;
+        if let Some(part) = buffer.device() {
+            return self.offer_device(index, buffer, part);
+        }
         let LinkState::Up(up) = &self.links[index].state else { return None };
         // If this process can read its memory, it most likely can read this one's; otherwise it requests the message in
         // parts.
@@ -44,7 +48,7 @@ impl Shm {
 
     /// As [`crate::engine::Transport::withdraw`].
     pub fn withdraw(&mut self, _: Peer, region: Region) {
-        self.offers.remove(region.ticket);
+        self.offers.remove(region.ticket & !ON_DEVICE);
     }
 
     /// As [`crate::engine::Transport::retract`]. Peers may be reading at this moment: from now on, none of them trusts what it has read.
@@ -63,11 +67,14 @@ impl Shm {
         token: u32,
     ) -> Result<Pulled, PullRefused> {
         let index = self.route(from).ok_or(PullRefused)?;
-        let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
-        let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
         if len > into.len() {
             return Err(PullRefused);
         }
+        if region.ticket & ON_DEVICE != 0 {
+            return self.pull_device(index, region, into, len);
+        }
+        let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
+        let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
         let choice = &mut up.long[long_class(len)];
         let (way, _) = choice.choose();
         match way {

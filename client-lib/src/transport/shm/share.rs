@@ -285,7 +285,7 @@ impl Shm {
     }
 
     /// Whether what was read from this peer may be something else than it has offered: it has taken back an offer.
-    fn has_retracted(&self, index: usize) -> bool {
+    pub(super) fn has_retracted(&self, index: usize) -> bool {
         fence(Ordering::SeqCst); // the reading before the word
         let LinkState::Up(up) = &self.links[index].state else { return true };
         up.segment.retractions().load(Ordering::Relaxed) != 0

@@ -1,0 +1,232 @@
+//! The CUDA contexts in which this process has memory, with what the copies of each need: a stream, events; and the pinned chunks.
+
+#![expect(unsafe_code, reason = "calls of the CUDA driver")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::driver::{Code, Driver, Handle, driver};
+
+/// A context of the program.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) driver: &'static Driver,
+    handle: Handle,
+    /// What tells it apart from a later context with the same handle; 0 if the driver cannot tell.
+    id: u64,
+    /// This library's own, one for each [`Way`], which wait for no other stream.
+    streams: [Handle; 2],
+    /// Events that are not in use.
+    events: Mutex<Vec<Handle>>,
+}
+
+/// The direction of a copy, seen from the device memory that the user lends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The memory is read.
+    Out,
+    /// It is written.
+    In,
+}
+
+/// `CU_STREAM_NON_BLOCKING`, `CU_EVENT_DISABLE_TIMING`, `CU_MEMHOSTREGISTER_PORTABLE`.
+const NON_BLOCKING: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const PORTABLE: u32 = 1;
+/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
+const ALREADY: Code = 712;
+
+static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
+static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks { free: Vec::new(), slabs: Vec::new() });
+
+/// The bytes of a chunk: long enough for the bus's full speed, short enough that the first one is soon there.
+pub(super) const CHUNK: usize = 512 << 10;
+/// Chunks are allocated by so many, and at most so often.
+const SLAB: usize = 8;
+const SLABS: usize = 4;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    /// The context of a handle; of the device's primary context if that is 0, as for memory of a pool.
+    pub(super) fn find(handle: Handle, device: i32) -> Result<Arc<Self>, Code> {
+        let driver = driver().ok_or(super::driver::DEINITIALIZED)?;
+        let handle = if handle == 0 { primary(driver, device)? } else { handle };
+        let mut id = 0;
+        if let Some(function) = driver.context_id {
+            // SAFETY: a context of the program, and a place for a number.
+            checked(unsafe { function(handle, &raw mut id) })?;
+        }
+        let mut known = locked(&CONTEXTS);
+        if let Some(found) = known.iter().find(|it| (it.handle, it.id) == (handle, id)) {
+            return Ok(Arc::clone(found));
+        }
+        // An earlier one with this handle is destroyed, and its streams and events with it.
+        known.retain(|it| it.handle != handle);
+        let mut streams = [0; 2];
+        entered(driver, handle, || {
+            for stream in &mut streams {
+                // SAFETY: a place for a handle.
+                checked(unsafe { (driver.new_stream)(stream, NON_BLOCKING) })?;
+            }
+            locked(&CHUNKS).pin_again(driver);
+            Ok(())
+        })?;
+        let made = Arc::new(Self { driver, handle, id, streams, events: Mutex::default() });
+        known.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Whether the other one is destroyed, and this one has its handle.
+    pub(super) fn replaces(&self, other: &Self) -> bool {
+        self.handle == other.handle && self.id != other.id
+    }
+
+    /// Runs a closure with this context as the thread's current one.
+    pub(super) fn enter<T>(&self, body: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        entered(self.driver, self.handle, body)
+    }
+
+    /// The stream of the copies of this direction.
+    pub(super) fn stream(&self, way: Way) -> Handle {
+        self.streams[way as usize]
+    }
+
+    /// Waits until all copies of this direction are done; call it within [`Context::enter`].
+    pub(super) fn finish(&self, way: Way) -> Result<(), Code> {
+        // SAFETY: this context's stream.
+        checked(unsafe { (self.driver.await_stream)(self.stream(way)) })
+    }
+
+    /// Marks the end of the copies of this direction so far; call it within [`Context::enter`].
+    pub(super) fn mark(&self, way: Way) -> Result<Event, Code> {
+        let unused = locked(&self.events).pop();
+        let event = match unused {
+            Some(event) => event,
+            None => {
+                let mut event = 0;
+                // SAFETY: a place for a handle.
+                checked(unsafe { (self.driver.new_event)(&raw mut event, DISABLE_TIMING) })?;
+                event
+            }
+        };
+        // SAFETY: an event and the stream of this context.
+        checked(unsafe { (self.driver.record)(event, self.stream(way)) })?;
+        Ok(Event(event))
+    }
+
+    /// Waits until the copies before a mark are done; call it within [`Context::enter`].
+    pub(super) fn wait(&self, event: Event) -> Result<(), Code> {
+        // SAFETY: an event of this context.
+        let result = checked(unsafe { (self.driver.await_event)(event.0) });
+        self.forget(event);
+        result
+    }
+
+    /// The mark is not needed any more.
+    pub(super) fn forget(&self, event: Event) {
+        locked(&self.events).push(event.0);
+    }
+}
+
+/// The mark that [`Context::mark`] sets.
+#[derive(Debug)]
+pub(super) struct Event(Handle);
+
+/// A result of the driver.
+pub(super) fn checked(code: Code) -> Result<(), Code> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// The primary context of a device, which its memory keeps active.
+fn primary(driver: &Driver, device: i32) -> Result<Handle, Code> {
+    let mut handle = 0;
+    // SAFETY: a place for a handle. What is retained is released at once: the program's memory is in it, so it stays.
+    unsafe {
+        checked((driver.retain_primary)(&raw mut handle, device))?;
+        checked((driver.release_primary)(device))?;
+    }
+    Ok(handle)
+}
+
+fn entered<T>(driver: &Driver, handle: Handle, body: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+    let mut current = 0;
+    // SAFETY: a place for a handle.
+    let is_current = unsafe { (driver.current)(&raw mut current) } == 0 && current == handle;
+    if is_current {
+        return body();
+    }
+    // SAFETY: a context of the program.
+    checked(unsafe { (driver.push)(handle) })?;
+    let result = body();
+    // SAFETY: takes back what was pushed above.
+    unsafe { (driver.pop)(&raw mut current) };
+    result
+}
+
+/// Memory of the host that devices reach directly.
+#[derive(Debug)]
+struct Chunks {
+    free: Vec<usize>,
+    /// Addresses; mapped by this library, so that they outlive every context.
+    slabs: Vec<usize>,
+}
+
+impl Chunks {
+    /// Memory is pinned in a context, and no longer when that is destroyed.
+    fn pin_again(&self, driver: &Driver) {
+        for slab in &self.slabs {
+            pin(driver, *slab);
+        }
+    }
+}
+
+/// If this fails, copies are slower, but right.
+fn pin(driver: &Driver, slab: usize) -> bool {
+    // SAFETY: the slab's own memory, which is never freed.
+    let code = unsafe { (driver.register)(std::ptr::with_exposed_provenance_mut(slab), SLAB * CHUNK, PORTABLE) };
+    code == 0 || code == ALREADY
+}
+
+/// [`CHUNK`] bytes of pinned memory, which go back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Chunk(usize);
+
+impl Chunk {
+    /// `None` if all are in use. Call it within [`Context::enter`].
+    pub(super) fn take(driver: &Driver) -> Option<Self> {
+        let mut chunks = locked(&CHUNKS);
+        if chunks.free.is_empty() && chunks.slabs.len() < SLABS {
+            // SAFETY: asks for new memory.
+            let slab = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    SLAB * CHUNK,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                )
+            };
+            if slab != libc::MAP_FAILED {
+                let slab = slab.expose_provenance();
+                pin(driver, slab);
+                chunks.slabs.push(slab);
+                chunks.free.extend((0..SLAB).rev().map(|index| slab + index * CHUNK));
+            }
+        }
+        chunks.free.pop().map(Self)
+    }
+
+    /// Its first byte.
+    pub(super) fn start(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        locked(&CHUNKS).free.push(self.0);
+    }
+}
