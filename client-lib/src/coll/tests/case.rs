@@ -297,6 +297,7 @@ impl Case {
                 send_to: all(&mut memory.send_to),
                 recv_from: all(&mut memory.recv_from),
                 elements,
+                staged: Vec::new(),
             };
             let mut run = Run::default();
             run.prepare(Arc::new(schedule), operands, reduction, tag, None).unwrap();

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::super::operands;
 use super::super::run::{Courier, Sent};
 use super::world::{Dice, Fabric};
 use crate::error::{MpiError, MpiResult};
@@ -97,7 +96,7 @@ impl Net {
         let (send, from) = queue.sends.pop_front().expect("a channel that is ready has a send");
         let (receive, to) = queue.receives.pop_front().expect("a channel that is ready has a receive");
         let both = from.len().min(to.len());
-        operands::copy(&from.part(0, both), &to.part(0, both));
+        from.part(0, both).copy_all(&to.part(0, both));
         let result = if from.len() > to.len() { Err(MpiError::truncate("too long")) } else { Ok(both as u64) };
         self.done.insert(receive, result);
         self.done.insert(send, Ok(from.len() as u64));
