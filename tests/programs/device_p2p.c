@@ -354,8 +354,9 @@ static void test_window(void) {
 /* ---- Messages shorter and longer than the receive ---- */
 
 static void test_lengths(void) {
-    static const size_t pairs[][2] = {{0, 100},   {10, 57},        {57, 4096},   {1000, 100000}, {32769, 1 << 20}, {1 << 20, (1 << 20) + 77},
-                                      {100, 0},   {57, 55},        {4000, 1000}, {70000, 33000}, {1 << 20, 1000},  {1 << 20, (1 << 20) - 1}};
+    static const size_t pairs[][2] = {{0, 100},       {10, 57},  {57, 4096},   {1000, 100000},  {32769, 1 << 20}, {1 << 20, (1 << 20) + 77},
+                                      {100, 0},       {57, 55},  {4000, 1000}, {70000, 33000},  {1 << 20, 1000},
+                                      {1 << 20, (1 << 20) - 1}};
     unsigned seed = 9000;
     for (const char *from = kinds; *from; from++)
         for (const char *to = kinds; *to; to++)
