@@ -76,21 +76,16 @@ impl Export {
 #[derive(Debug)]
 pub struct Import {
     export: Export,
-    mapped: Mapped,
-}
-
-#[derive(Debug)]
-enum Mapped {
-    NotYet,
-    At(u64, Arc<Context>),
-    /// The driver refused: it is not asked again.
-    Never,
+    /// Where it is mapped, in each context that has used it: a mapping ends with its context.
+    mapped: Vec<(Arc<Context>, u64)>,
+    /// The driver has refused: it is not asked again.
+    is_refused: bool,
 }
 
 impl Import {
     /// Maps nothing yet.
     pub fn new(export: Export) -> Self {
-        Self { export, mapped: Mapped::NotYet }
+        Self { export, mapped: Vec::new(), is_refused: false }
     }
 
     /// Whether `len` bytes at an address of the other process lie in it.
@@ -108,35 +103,38 @@ impl Import {
     /// Copies `len` bytes at an address of the other process over the first bytes of a part; returns false if the driver does not
     /// permit it. Other failures are the part's ([`Part::settle`]).
     pub fn read(&mut self, address: u64, into: &Part, len: usize) -> bool {
-        let is_mapped = match &self.mapped {
-            Mapped::NotYet => false,
-            // The mapping has ended with its context.
-            Mapped::At(_, context) => !into.context.replaces(context),
-            Mapped::Never => true,
-        };
-        if !is_mapped {
-            self.map(&into.context);
-        }
-        let Mapped::At(start, _) = &self.mapped else { return false };
+        let Some(start) = self.start_in(&into.context) else { return false };
         into.write_from(0, start + (address - self.export.start), len);
         true
     }
 
-    fn map(&mut self, context: &Arc<Context>) {
+    /// Its first address in a context.
+    fn start_in(&mut self, context: &Arc<Context>) -> Option<u64> {
+        if let Some((_, start)) = self.mapped.iter().find(|(known, _)| Arc::ptr_eq(known, context)) {
+            return Some(*start);
+        }
+        if self.is_refused {
+            return None;
+        }
         let mut start = 0;
         let mapped = context.enter(|| {
             // SAFETY: a handle that the driver checks, and a place for an address.
             checked(unsafe { (context.driver.import)(&raw mut start, self.export.handle, LAZY_PEER_ACCESS) })
         });
-        self.mapped = mapped.map_or(Mapped::Never, |()| Mapped::At(start, Arc::clone(context)));
+        self.is_refused = mapped.is_err();
+        self.mapped.retain(|(known, _)| !context.replaces(known));
+        mapped.is_ok().then(|| {
+            self.mapped.push((Arc::clone(context), start));
+            start
+        })
     }
 }
 
 impl Drop for Import {
     fn drop(&mut self) {
-        if let Mapped::At(start, context) = &self.mapped {
+        for (context, start) in &self.mapped {
             // If this fails, the context or the whole driver has ended, and the mapping with it.
-            // SAFETY: what `map` has mapped.
+            // SAFETY: what `start_in` has mapped.
             let _ = context.enter(|| checked(unsafe { (context.driver.end_import)(*start) }));
         }
     }
