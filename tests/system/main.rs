@@ -9,6 +9,7 @@ mod checked;
 mod daemons;
 mod deleted;
 mod descriptors;
+mod devices;
 mod earlier;
 mod examples;
 mod exits;

@@ -2,9 +2,10 @@
 
 #![expect(unsafe_code, reason = "calls of the CUDA driver")]
 
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Code, Driver, Handle, driver};
+use super::driver::{Address, Code, Driver, Handle, attribute, driver};
 
 /// A context of the program.
 #[derive(Debug)]
@@ -38,11 +39,13 @@ const ALREADY: Code = 712;
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks { free: Vec::new(), slabs: Vec::new() });
 
-/// The bytes of a chunk: long enough for the bus's full speed, short enough that the first one is soon there.
-pub(super) const CHUNK: usize = 512 << 10;
+/// The bytes of a chunk: long enough for the speed of a copy on the host, short enough that the first one is soon there.
+pub(super) const CHUNK: usize = 128 << 10;
 /// Chunks are allocated by so many, and at most so often.
-const SLAB: usize = 8;
-const SLABS: usize = 4;
+const SLAB: usize = 16;
+const SLABS: usize = 8;
+/// The last chunks are for copies that have none yet.
+const RESERVE: usize = 48;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -83,7 +86,16 @@ impl Context {
         self.handle == other.handle && self.id != other.id
     }
 
-    /// Runs a closure with this context as the thread's current one.
+    /// Whether an address belongs to memory of this context, which then exists.
+    pub(super) fn holds(&self, address: Address) -> bool {
+        let (mut owner, mut attribute) = (0_usize, attribute::CONTEXT);
+        let mut place = (&raw mut owner).cast::<c_void>();
+        // SAFETY: one attribute, and a place of its size.
+        let code = unsafe { (self.driver.attributes)(1, &raw mut attribute, &raw mut place, address) };
+        code == 0 && owner == self.handle
+    }
+
+    /// Runs a closure with this context as the thread's current one. It must exist: memory of it is in use.
     pub(super) fn enter<T>(&self, body: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         entered(self.driver, self.handle, body)
     }
@@ -194,9 +206,12 @@ fn pin(driver: &Driver, slab: usize) -> bool {
 pub(super) struct Chunk(usize);
 
 impl Chunk {
-    /// `None` if all are in use. Call it within [`Context::enter`].
-    pub(super) fn take(driver: &Driver) -> Option<Self> {
+    /// `None` if all are in use; the last ones are only for copies that have no chunk yet (`is_first`). Call it within [`Context::enter`].
+    pub(super) fn take(driver: &Driver, is_first: bool) -> Option<Self> {
         let mut chunks = locked(&CHUNKS);
+        if !is_first && chunks.slabs.len() == SLABS && chunks.free.len() <= RESERVE {
+            return None;
+        }
         if chunks.free.is_empty() && chunks.slabs.len() < SLABS {
             // SAFETY: asks for new memory.
             let slab = unsafe {

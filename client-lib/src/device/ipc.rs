@@ -133,9 +133,11 @@ impl Import {
 impl Drop for Import {
     fn drop(&mut self) {
         for (context, start) in &self.mapped {
-            // If this fails, the context or the whole driver has ended, and the mapping with it.
-            // SAFETY: what `start_in` has mapped.
-            let _ = context.enter(|| checked(unsafe { (context.driver.end_import)(*start) }));
+            // The driver frees a context's memory with it, and must not be asked to enter it again: with the context, the mapping has ended.
+            if context.holds(*start) {
+                // SAFETY: what `start_in` has mapped.
+                let _ = context.enter(|| checked(unsafe { (context.driver.end_import)(*start) }));
+            }
         }
     }
 }

@@ -20,6 +20,10 @@ use crate::error::{MpiError, MpiResult};
 /// How many chunks a message has in flight.
 const DEPTH: usize = 3;
 
+/// Plain copies of less than this to the device do not go through a copy engine, but through the queue of kernels. If another process uses
+/// the device too, each such copy waits about 150 us for its turn. Copies of rows always go through a copy engine.
+const INLINE: usize = 32 << 10;
+
 /// Device memory that the user lends, or a part of it, in packed order.
 #[derive(Debug)]
 pub struct Part {
@@ -241,21 +245,37 @@ impl Part {
 
     fn copy_run(&self, run: Run, other: Other, way: Way) -> Result<(), Code> {
         let (driver, stream) = (self.context.driver, self.context.stream(way));
-        let Run { start, width, pitch, rows } = run;
-        if rows == 0 {
-            return Ok(());
-        }
-        if rows == 1 {
+        let Run { start, width, rows, .. } = run;
+        match (rows, way, other) {
+            (0, ..) => Ok(()),
+            (1, Way::In, Other::Host(from)) if (2..INLINE).contains(&width) => self.copy_halves(start, from, width),
             // SAFETY: the creator has guaranteed that the device memory may be used, and the caller the other side.
-            return checked(unsafe {
+            (1, ..) => checked(unsafe {
                 match (way, other) {
                     (Way::Out, Other::Host(into)) => (driver.to_host)(into.cast(), start, width, stream),
                     (Way::In, Other::Host(from)) => (driver.to_device)(start, from.cast_const().cast(), width, stream),
                     (Way::Out, Other::Device(into)) => (driver.within)(into, start, width, stream),
                     (Way::In, Other::Device(from)) => (driver.within)(start, from, width, stream),
                 }
-            });
+            }),
+            _several => self.copy_rows(run, other, way),
         }
+    }
+
+    /// Copies a short piece to the device as two rows (and the last byte of an odd number with the one before, once more).
+    fn copy_halves(&self, start: u64, from: *mut u8, width: usize) -> Result<(), Code> {
+        let half = width / 2;
+        self.copy_rows(Run { start, width: half, pitch: half as u64, rows: 2 }, Other::Host(from), Way::In)?;
+        if width.is_multiple_of(2) {
+            return Ok(());
+        }
+        let last = Run { start: start + width as u64 - 2, width: 1, pitch: 1, rows: 2 };
+        self.copy_rows(last, Other::Host(from.wrapping_add(width - 2)), Way::In)
+    }
+
+    fn copy_rows(&self, run: Run, other: Other, way: Way) -> Result<(), Code> {
+        let (driver, stream) = (self.context.driver, self.context.stream(way));
+        let Run { start, width, pitch, rows } = run;
         let here = Rows { kind: MEMORY_DEVICE, device: start, pitch: pitch as usize, ..Rows::default() };
         let there = match other {
             Other::Host(place) => {
@@ -348,8 +368,12 @@ enum Scratch {
 }
 
 impl Scratch {
-    fn take(context: &Context, len: usize) -> Self {
-        Chunk::take(context.driver).map_or_else(|| Self::Plain(vec![0; len.min(CHUNK)].into()), Self::Pinned)
+    /// The first of a copy has room for at least the smaller of `len` bytes and a chunk. A further one may not be had.
+    fn take(context: &Context, is_first: bool, len: usize) -> Option<Self> {
+        match Chunk::take(context.driver, is_first) {
+            Some(chunk) => Some(Self::Pinned(chunk)),
+            None => is_first.then(|| Self::Plain(vec![0; len.min(CHUNK)].into())),
+        }
     }
 
     fn start(&mut self) -> *mut u8 {
@@ -413,7 +437,7 @@ impl Ahead {
         }
         let mut done = 0;
         while done < len {
-            self.load(part, end)?;
+            self.load(part, end, len - done)?;
             let Some(first) = self.loading.front_mut() else { return Err(DEINITIALIZED) };
             if !first.is_here {
                 match first.event.take() {
@@ -436,12 +460,10 @@ impl Ahead {
         Ok(true)
     }
 
-    fn load(&mut self, part: &Part, end: usize) -> Result<(), Code> {
+    /// Starts further copies; at least one for the next `wanted` bytes.
+    fn load(&mut self, part: &Part, end: usize, wanted: usize) -> Result<(), Code> {
         while self.loading.len() < DEPTH && self.next < end {
-            let mut scratch = Scratch::take(&part.context, end - self.next);
-            if matches!(scratch, Scratch::Plain(_)) && !self.loading.is_empty() {
-                break;
-            }
+            let Some(mut scratch) = Scratch::take(&part.context, self.loading.is_empty(), wanted) else { break };
             let len = scratch.room().min(end - self.next);
             let is_only = self.loading.is_empty() && len == end - self.next;
             part.enqueue(self.next, len, Other::Host(scratch.start()), Way::Out)?;
@@ -496,15 +518,23 @@ impl Behind {
             if self.filling.as_ref().is_some_and(|it| it.at + it.len != place || it.len == it.scratch.room()) {
                 self.send(part)?;
             }
-            let filling = match &mut self.filling {
+            let mut filling = match self.filling.take() {
                 Some(filling) => filling,
-                none => none.insert(Filling { scratch: Scratch::take(&part.context, CHUNK), at: place, len: 0 }),
+                None => {
+                    let scratch = match Scratch::take(&part.context, self.flying.is_empty(), len - done) {
+                        Some(scratch) => scratch,
+                        None => self.land(part)?,
+                    };
+                    Filling { scratch, at: place, len: 0 }
+                }
             };
             let count = (filling.scratch.room() - filling.len).min(len - done);
-            if !give(filling.scratch.start().wrapping_add(filling.len), done, count) {
+            let goes_on = give(filling.scratch.start().wrapping_add(filling.len), done, count);
+            filling.len += if goes_on { count } else { 0 };
+            self.filling = Some(filling);
+            if !goes_on {
                 return Ok(false);
             }
-            filling.len += count;
             done += count;
         }
         Ok(true)
@@ -525,12 +555,15 @@ impl Behind {
             }
         }
         while self.flying.len() >= DEPTH {
-            let Some((scratch, event)) = self.flying.pop_front() else { break };
-            let waited = context.wait(event);
-            drop(scratch);
-            waited?;
+            self.land(part)?;
         }
         Ok(())
+    }
+
+    /// Waits for the first copy on its way; returns its memory.
+    fn land(&mut self, part: &Part) -> Result<Scratch, Code> {
+        let Some((scratch, event)) = self.flying.pop_front() else { return Err(DEINITIALIZED) };
+        part.context.wait(event).map(|()| scratch)
     }
 
     /// Starts the last copy, and waits for all.

@@ -57,12 +57,23 @@ pub(super) struct Arriving {
     pub(super) since: u64,
     pub(super) len: usize,
     pub(super) left: usize,
+    /// Whether it goes from a device's memory to a device's.
+    pub(super) between_devices: bool,
 }
 
 /// The length class of a long message.
 pub(super) fn long_class(len: usize) -> usize {
     usize::from(len >= 512 << 10)
 }
+
+/// The length class of a message between devices: what a copy by the device costs hardly depends on its length up to a megabyte, and may be
+/// a hundred microseconds, if the processes take turns on one device.
+pub(super) fn device_class(len: usize) -> usize {
+    (len.max(1).ilog2() as usize).saturating_sub(11).min(DEVICE_CLASSES - 1)
+}
+
+/// From 2 KiB to 8 MiB.
+const DEVICE_CLASSES: usize = 13;
 
 /// A connected peer.
 #[derive(Debug)]
@@ -88,6 +99,8 @@ pub(super) struct Up {
     pub(super) alone: u32,
     /// A message that is being received in parts.
     pub(super) arriving: Option<Arriving>,
+    /// As `long`, for messages between devices, by [`device_class`]: in parts, or copied by the device.
+    pub(super) devices: [Choice; DEVICE_CLASSES],
     /// The device memory that the peer may read.
     pub(super) exports: Exports,
     /// The peer's device memory that this process may read.
@@ -116,6 +129,7 @@ impl Up {
             long: [Choice::default(); 2],
             alone: 0,
             arriving: None,
+            devices: [Choice::default(); DEVICE_CLASSES],
             exports: Exports::default(),
             imports: Imports::default(),
             bell,
@@ -130,9 +144,13 @@ impl Up {
         let Some(arriving) = &mut self.arriving else { return };
         arriving.left = arriving.left.saturating_sub(len);
         if arriving.left == 0 {
-            let Arriving { since, len, .. } = *arriving;
+            let Arriving { since, len, between_devices, .. } = *arriving;
             self.arriving = None;
-            self.long[long_class(len)].learn_least(Way::First, ticks() - since, len);
+            let choice = match between_devices {
+                true => &mut self.devices[device_class(len)],
+                false => &mut self.long[long_class(len)],
+            };
+            choice.learn_least(Way::First, ticks() - since, len);
         }
     }
 

@@ -79,7 +79,7 @@ impl Shm {
         let (way, _) = choice.choose();
         match way {
             Way::First => {
-                up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len });
+                up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len, between_devices: false });
                 Err(PullRefused)
             }
             Way::Second => self.pull_by(index, pid, region, into, len, token),

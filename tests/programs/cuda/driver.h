@@ -1,5 +1,5 @@
 /* The functions of the CUDA driver that test programs call, found at run time: programs compile without CUDA, and run on the driver or
- * on its double, fake_cuda.c. The names are those without a version suffix; the suffixed functions are what is called.
+ * on its double, fake.c. The names are those without a version suffix; the suffixed functions are what is called.
  *
  *     cuda_begin(0);
  *     CUDA(cuMemAlloc(&address, bytes));

@@ -1,9 +1,9 @@
 /* Collective operations on memory that the CPU cannot touch, compared with results computed on the host: blocking, nonblocking and
  * persistent; from device memory, into device memory, or both; in place; with operations of MPI and of the program.
  *
- *     device_coll [PAIRS]
+ *     coll [PAIRS]
  *
- * PAIRS are the kinds of the send and of the receive buffer, `DD,DH,HD` by default. Rank 0 prints `ok device_coll`. */
+ * PAIRS are the kinds of the send and of the receive buffer, `DD,DH,HD` by default. Rank 0 prints `ok coll`. */
 #include "device.h"
 
 static MPI_Comm comm;
@@ -705,7 +705,7 @@ int main(int argc, char **argv) {
     say("end");
     MPI_Comm_free(&comm);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) printf("ok device_coll %s on %d ranks\n", choice, size);
+    if (rank == 0) printf("ok coll %s on %d ranks\n", choice, size);
     MPI_Finalize();
     return 0;
 }

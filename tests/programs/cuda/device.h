@@ -1,10 +1,10 @@
-/* Shared by the device_* programs: memory of four kinds, patterns of bytes, and failures that say what was being done.
+/* Shared by the programs of this folder: memory of four kinds, patterns of bytes, and failures that say what was being done.
  *
  * A rank whose check fails prints the case and calls MPI_Abort. Kinds are letters: D device, M managed, P pinned host, H host. */
 #ifndef DEVICE_H
 #define DEVICE_H
 
-#include "cuda_driver.h"
+#include "driver.h"
 
 #include <mpi.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* A test double of the CUDA driver library for machines without a GPU. Tests build it as `libcuda.so.1`:
  *
- *     cc -shared -fPIC -O1 -pthread -Wl,-soname,libcuda.so.1 -o libcuda.so.1 fake_cuda.c
+ *     cc -shared -fPIC -O1 -pthread -Wl,-soname,libcuda.so.1 -o libcuda.so.1 fake.c
  *
  * It is as unforgiving as the driver may be:
  *   - Device memory crashes a process that touches it: its address is a reservation without access. Copies use a second mapping.
@@ -814,11 +814,18 @@ CUresult cuCtxSetCurrent(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
+/* The driver frees a context's memory with it, and corrupts the heap of a process that passes it again. */
+static void must_be_alive(CUcontext context) {
+    if (context->is_alive) return;
+    fputs("fake_cuda: a context is used that is destroyed\n", stderr);
+    abort();
+}
+
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
     BEGIN(cuCtxPushCurrent_v2);
     REQUIRE(context, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(is_context(context), CUDA_ERROR_INVALID_CONTEXT);
-    REQUIRE(context->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    must_be_alive(context);
     REQUIRE(depth < STACK, CUDA_ERROR_OUT_OF_MEMORY);
     stack[depth++] = context;
     return CUDA_SUCCESS;
@@ -843,7 +850,7 @@ CUresult cuCtxGetId(CUcontext context, unsigned long long *id) {
     if (!context && depth) context = stack[depth - 1];
     REQUIRE(id, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(context && is_context(context), CUDA_ERROR_INVALID_CONTEXT);
-    REQUIRE(context->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    must_be_alive(context);
     return *id = context->id, CUDA_SUCCESS;
 }
 

@@ -1,14 +1,14 @@
 /* What goes wrong with device memory, and what must go right under difficult conditions. For 2 ranks; rank 0 prints
- * `ok device_faults MODE` unless the mode says otherwise.
+ * `ok faults MODE` unless the mode says otherwise.
  *
- *     device_faults copy         for FAKE_CUDA_FAIL_COPY: the call returns an error that mentions CUDA, and the program goes on
- *     device_faults default      the same with the default error handler: the program does not come to its end, which exits with 0
- *     device_faults freed-later  memory is freed between the receive and its message: an error, no crash
- *     device_faults dies         rank 0 is killed while rank 1 knows its memory: rank 1 prints `ok device_faults dies` unless the
+ *     faults copy         for FAKE_CUDA_FAIL_COPY: the call returns an error that mentions CUDA, and the program goes on
+ *     faults default      the same with the default error handler: the program does not come to its end, which exits with 0
+ *     faults freed-later  memory is freed between the receive and its message: an error, no crash
+ *     faults dies         rank 0 is killed while rank 1 knows its memory: rank 1 prints `ok faults dies` unless the
  *                                launcher ends it first; it prints `rank 1 goes on` before
- *     device_faults context      memory of other contexts, calls without a current context, calls from two threads
- *     device_faults late         CUDA is loaded after MPI_Init and after messages
- *     device_faults reset        the device is reset between messages */
+ *     faults context      memory of other contexts, calls without a current context, calls from two threads
+ *     faults late         CUDA is loaded after MPI_Init and after messages
+ *     faults reset        the device is reset between messages */
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE
 #include "device.h"
@@ -179,7 +179,7 @@ static void dies(void) {
     code = MPI_Recv(copy, 1, MPI_BYTE, 0, TAG, comm, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS) fail("a message from a dead process");
     release('D', at);
-    printf("ok device_faults dies\n");
+    printf("ok faults dies\n");
     fflush(stdout);
     _exit(0);
 }
@@ -345,7 +345,7 @@ int main(int argc, char **argv) {
     say("end");
     MPI_Comm_free(&comm);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) printf("ok device_faults %s\n", mode);
+    if (rank == 0) printf("ok faults %s\n", mode);
     MPI_Finalize();
     return 0;
 }

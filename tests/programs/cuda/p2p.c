@@ -1,6 +1,6 @@
-/* Point-to-point messages from and to memory that the CPU cannot touch. Rank r and rank r^1 are a pair; rank 0 prints `ok device_p2p`.
+/* Point-to-point messages from and to memory that the CPU cannot touch. Rank r and rank r^1 are a pair; rank 0 prints `ok p2p`.
  *
- *     device_p2p [KINDS [TESTS]]
+ *     p2p [KINDS [TESTS]]
  *
  * KINDS are the kinds of memory, all of them by default: DMPH (device, managed, pinned host, host).
  * TESTS are letters, all of them by default: m modes, s self, w window, l lengths (short and truncated messages), f freed memory,
@@ -751,7 +751,7 @@ int main(int argc, char **argv) {
     say("end");
     MPI_Comm_free(&comm);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) printf("ok device_p2p %s on %d ranks\n", kinds, size);
+    if (rank == 0) printf("ok p2p %s on %d ranks\n", kinds, size);
     MPI_Finalize();
     return 0;
 }

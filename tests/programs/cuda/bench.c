@@ -1,9 +1,9 @@
 /* Latency and bandwidth of messages between kinds of memory, between the first two ranks; the others wait.
  *
- *     device_bench KIND KIND [BYTES]   messages between memory of rank 0 and of rank 1: D device, M managed, P pinned host, H host;
+ *     bench KIND KIND [BYTES]   messages between memory of rank 0 and of rank 1: D device, M managed, P pinned host, H host;
  *                                      from 1 byte to BYTES (64 MiB) in powers of two. Several pairs: `DD,HD,DH`
- *     device_bench limits [BYTES]      what the driver needs for copies and for its other calls, without messages
- *     device_bench overhead            8 bytes of host memory, before and after CUDA is loaded and started
+ *     bench limits [BYTES]      what the driver needs for copies and for its other calls, without messages
+ *     bench overhead            8 bytes of host memory, before and after CUDA is loaded and started
  *
  * Latencies are one way, the median and the best round. A bandwidth is the median of windows of 16 messages, each answered once. */
 #define _POSIX_C_SOURCE 200809L
@@ -279,7 +279,7 @@ static void overhead(void) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: device_bench KIND KIND [BYTES] | KINDS,... [BYTES] | limits [BYTES] | overhead\n"
+    fprintf(stderr, "usage: bench KIND KIND [BYTES] | KINDS,... [BYTES] | limits [BYTES] | overhead\n"
                     "KIND is D, M, P or H; KINDS are two of them, such as DH\n");
     return 2;
 }
@@ -309,7 +309,7 @@ int main(int argc, char **argv) {
                 messages(pair[rank], pair[1 - rank]);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) printf("ok device_bench\n");
+    if (rank == 0) printf("ok bench\n");
     MPI_Finalize();
     return 0;
 }
