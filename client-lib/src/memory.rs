@@ -109,6 +109,25 @@ impl Buffer {
         }
     }
 
+    /// Memory of the host into which the `len` packed bytes from `at` on may be written, with the place of the first; then
+    /// [`Buffer::landed`] must be called. `None` if these bytes must be copied instead.
+    pub fn landing(&self, at: usize, len: usize) -> Option<(Self, usize)> {
+        match &self.shape {
+            Shape::Contiguous | Shape::Scattered { .. } => Some((self.clone(), at)),
+            Shape::Device(part) => {
+                let base = part.landing(at, len)?;
+                Some((Self { base, len, shape: Shape::Contiguous }, 0))
+            }
+        }
+    }
+
+    /// The bytes of a landing are there.
+    pub fn landed(&self, at: usize, len: usize) {
+        if let Some(part) = self.device() {
+            part.landed(at, len);
+        }
+    }
+
     /// Waits until all that was written is there. Fails if a copy from or to a device has failed.
     #[inline]
     pub fn settle(&self) -> MpiResult {
@@ -511,11 +530,15 @@ impl<'a> Payload<'a> {
         self.len == 0
     }
 
-    /// The bytes, if they are contiguous.
+    /// The bytes, if they are contiguous on the host, as those of a device are in a chunk.
     #[inline]
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.bytes {
-            Bytes::Lent(buffer, at) => Some(&buffer.as_bytes()?[at..at + self.len]),
+            Bytes::Lent(buffer, at) => match buffer.device() {
+                None => Some(&buffer.as_bytes()?[at..at + self.len]),
+                // SAFETY: they are in a chunk, and stay there as long as no call moves the stream on, which the frame's sender makes last.
+                Some(part) => Some(unsafe { std::slice::from_raw_parts(part.lend(at, self.len)?, self.len) }),
+            },
             Bytes::Own(bytes) => Some(bytes),
         }
     }

@@ -40,7 +40,7 @@ static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks { free: Vec::new(), slabs: Vec::new() });
 
 /// The bytes of a chunk: long enough for the speed of a copy on the host, short enough that the first one is soon there.
-pub(super) const CHUNK: usize = 128 << 10;
+pub const CHUNK: usize = 128 << 10;
 /// Chunks are allocated by so many, and at most so often.
 const SLAB: usize = 16;
 const SLABS: usize = 8;

@@ -138,6 +138,42 @@ impl Part {
         })
     }
 
+    /// Of a part that a message streams through: the address of `len` packed bytes on the host, if they lie side by side there. They stay
+    /// until the next call of this part.
+    pub fn lend(&self, at: usize, len: usize) -> Option<*const u8> {
+        let stream = self.stream.as_ref()?;
+        let mut lent = None;
+        self.attempt(|| {
+            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            let (from, count) = stream.ahead.first(self, at, self.len, len)?;
+            lent = (count >= len).then_some(from);
+            Ok(true)
+        });
+        lent
+    }
+
+    /// Of a part that a message streams through: memory of the host for the `len` packed bytes from `at` on, which go to the device after
+    /// [`Part::landed`].
+    pub fn landing(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let stream = self.stream.as_ref()?;
+        let mut room = None;
+        self.attempt(|| {
+            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            room = stream.behind.room(self, at, len)?;
+            Ok(true)
+        });
+        room
+    }
+
+    /// The `len` bytes from `at` on have been written where [`Part::landing`] said.
+    pub fn landed(&self, at: usize, len: usize) {
+        let Some(stream) = &self.stream else { return };
+        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(filling) = stream.behind.filling.as_mut().filter(|filling| filling.at + filling.len == at) {
+            filling.len += len;
+        }
+    }
+
     /// Copies packed bytes from the host.
     ///
     /// # Safety
@@ -413,8 +449,6 @@ struct Loading {
     scratch: Scratch,
     at: usize,
     len: usize,
-    /// How many were taken.
-    taken: usize,
     /// `None`: all copies must be waited for.
     event: Option<Event>,
     is_here: bool,
@@ -430,34 +464,39 @@ impl Ahead {
         end: usize,
         mut take: impl FnMut(*const u8, usize, usize) -> bool,
     ) -> Result<bool, Code> {
+        let mut done = 0;
+        while done < len {
+            let (from, count) = self.first(part, at + done, end, len - done)?;
+            let count = count.min(len - done);
+            if !take(from, done, count) {
+                return Ok(false);
+            }
+            done += count;
+        }
+        Ok(true)
+    }
+
+    /// Waits until the bytes from `at` on are here; returns where, and how many.
+    fn first(&mut self, part: &Part, at: usize, end: usize, wanted: usize) -> Result<(*const u8, usize), Code> {
         let context = &part.context;
-        if self.loading.front().is_none_or(|first| first.at + first.taken != at) {
+        while self.loading.front().is_some_and(|first| first.is_here && first.at + first.len <= at) {
+            self.loading.pop_front();
+        }
+        if self.loading.front().is_none_or(|first| at < first.at || at >= first.at + first.len) {
             self.end(context);
             self.next = at;
         }
-        let mut done = 0;
-        while done < len {
-            self.load(part, end, len - done)?;
-            let Some(first) = self.loading.front_mut() else { return Err(DEINITIALIZED) };
-            if !first.is_here {
-                match first.event.take() {
-                    Some(event) => context.wait(event)?,
-                    None => context.finish(Way::Out)?,
-                }
-                first.is_here = true;
+        self.load(part, end, wanted)?;
+        let Some(first) = self.loading.front_mut() else { return Err(DEINITIALIZED) };
+        if !first.is_here {
+            match first.event.take() {
+                Some(event) => context.wait(event)?,
+                None => context.finish(Way::Out)?,
             }
-            let count = (first.len - first.taken).min(len - done);
-            let goes_on = take(first.scratch.start().wrapping_add(first.taken), done, count);
-            first.taken += count;
-            done += count;
-            if first.taken == first.len {
-                self.loading.pop_front();
-            }
-            if !goes_on {
-                return Ok(false);
-            }
+            first.is_here = true;
         }
-        Ok(true)
+        let skipped = at - first.at;
+        Ok((first.scratch.start().wrapping_add(skipped).cast_const(), first.len - skipped))
     }
 
     /// Starts further copies; at least one for the next `wanted` bytes.
@@ -468,7 +507,7 @@ impl Ahead {
             let is_only = self.loading.is_empty() && len == end - self.next;
             part.enqueue(self.next, len, Other::Host(scratch.start()), Way::Out)?;
             let event = if is_only { None } else { Some(part.context.mark(Way::Out)?) };
-            self.loading.push_back(Loading { scratch, at: self.next, len, taken: 0, event, is_here: false });
+            self.loading.push_back(Loading { scratch, at: self.next, len, event, is_here: false });
             self.next += len;
         }
         Ok(())
@@ -538,6 +577,20 @@ impl Behind {
             done += count;
         }
         Ok(true)
+    }
+
+    /// Room for `len` bytes in one piece; `None` if a chunk is too short, or all are in use.
+    fn room(&mut self, part: &Part, at: usize, len: usize) -> Result<Option<*mut u8>, Code> {
+        let fits = |it: &Filling| it.at + it.len == at && len <= it.scratch.room() - it.len;
+        if self.filling.as_ref().is_some_and(|it| !fits(it)) {
+            self.send(part)?;
+        }
+        if self.filling.is_none() {
+            let Some(scratch) = Scratch::take(&part.context, self.flying.is_empty(), len) else { return Ok(None) };
+            self.filling = Some(Filling { scratch, at, len: 0 });
+        }
+        let filling = self.filling.as_mut().filter(|it| fits(it));
+        Ok(filling.map(|it| it.scratch.start().wrapping_add(it.len)))
     }
 
     /// Starts the copy of what is filled.

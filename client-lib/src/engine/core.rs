@@ -108,10 +108,8 @@ impl Sink for Core {
             Frame::Part { receive } => {
                 let id = self.requests.find(receive)?;
                 match &self.requests.get(id)?.state {
-                    RequestState::Incoming(it)
-                        if it.message.from == from && len <= it.end - it.at && it.buffer.is_on_host() =>
-                    {
-                        Some(Landing { buffer: it.buffer.clone(), at: it.at })
+                    RequestState::Incoming(it) if it.message.from == from && len <= it.end - it.at => {
+                        it.buffer.landing(it.at, len).map(|(buffer, at)| Landing { buffer, at })
                     }
                     _other => None,
                 }
@@ -368,8 +366,9 @@ impl Core {
         if message.from != from || len == 0 || len > *end - *at {
             return self.reject(from, "it sent more bytes of a message than were requested");
         }
-        if let Some(payload) = payload {
-            payload.copy_to(buffer, *at, len);
+        match payload {
+            Some(payload) => payload.copy_to(buffer, *at, len),
+            None => buffer.landed(*at, len),
         }
         *at += len;
         if *at == *end {

@@ -188,7 +188,9 @@ impl Core {
             return Ok(());
         };
         let Streaming { receive, buffer, at, end, .. } = &mut **streaming;
-        let len = transport.limits(peer).part.clamp(1, *end - *at);
+        let limits = transport.limits(peer);
+        let most = if buffer.is_on_host() { limits.part } else { limits.part_device };
+        let len = most.clamp(1, *end - *at);
         transport.try_send(peer, &Frame::Part { receive: *receive }, Payload::new(buffer, *at, len))?;
         *at += len;
         relation.part_next = false;

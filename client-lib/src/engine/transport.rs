@@ -17,6 +17,8 @@ pub struct FrameLimits {
     pub eager_device: usize,
     /// The longest part of a longer message.
     pub part: usize,
+    /// As `part`, for messages from a device's memory.
+    pub part_device: usize,
 }
 
 /// Why a frame was not accepted.

@@ -396,7 +396,7 @@ impl Transport for Routes {
         match (self.route(to), &self.shm, &self.tcp) {
             (Some(Route::Shm), Some(shm), _) => shm.limits(to),
             (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(),
-            _ => FrameLimits { eager: 0, eager_device: 0, part: 0 },
+            _ => FrameLimits { eager: 0, eager_device: 0, part: 0, part_device: 0 },
         }
     }
 

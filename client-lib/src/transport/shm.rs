@@ -274,7 +274,7 @@ impl Shm {
     /// As [`crate::engine::Transport::limits`].
     #[inline]
     pub fn limits(&self, _: Peer) -> FrameLimits {
-        FrameLimits { eager: LARGE, eager_device: device::EAGER, part: LARGE }
+        FrameLimits { eager: LARGE, eager_device: device::EAGER, part: LARGE, part_device: LARGE }
     }
 
     /// As [`crate::engine::Transport::try_send`].

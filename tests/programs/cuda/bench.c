@@ -3,6 +3,7 @@
  *     bench KIND KIND [BYTES]   messages between memory of rank 0 and of rank 1: D device, M managed, P pinned host, H host;
  *                                      from 1 byte to BYTES (64 MiB) in powers of two. Several pairs: `DD,HD,DH`
  *     bench limits [BYTES]      what the driver needs for copies and for its other calls, without messages
+ *     bench collectives KINDS [BYTES]   collectives on memory of each kind, of all ranks; up to BYTES for each rank (16 MiB)
  *     bench overhead            8 bytes of host memory, before and after CUDA is loaded and started
  *
  * Latencies are one way, the median and the best round. A bandwidth is the median of windows of 16 messages, each answered once. */
@@ -278,8 +279,49 @@ static void overhead(void) {
     free(heap);
 }
 
+static void call(int which, void *out, void *in, int count) {
+    switch (which) {
+    case 0: MPI(MPI_Bcast(out, count, MPI_FLOAT, 0, MPI_COMM_WORLD)); break;
+    case 1: MPI(MPI_Allreduce(out, in, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)); break;
+    case 2: MPI(MPI_Reduce(out, in, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD)); break;
+    case 3: MPI(MPI_Allgather(out, count, MPI_FLOAT, in, count, MPI_FLOAT, MPI_COMM_WORLD)); break;
+    default: MPI(MPI_Alltoall(out, count / size, MPI_FLOAT, in, count / size, MPI_FLOAT, MPI_COMM_WORLD)); break;
+    }
+}
+
+static void collectives(const char *kinds, size_t most) {
+    static const char *const names[] = {"bcast", "allreduce", "reduce", "allgather", "alltoall"};
+    for (; *kinds; kinds++) {
+        char *out = allocate(*kinds, most), *in = allocate(*kinds, most * (size_t)size);
+        if (rank == 0) {
+            printf("# %d ranks, memory %c, median us\n# %9s", size, *kinds, "bytes");
+            for (int which = 0; which < 5; which++) printf(" %12s", names[which]);
+            printf("\n");
+        }
+        for (size_t bytes = 4 * (size_t)size; bytes <= most; bytes *= 8) {
+            if (rank == 0) printf("%11zu", bytes);
+            for (int which = 0; which < 5; which++) {
+                int rounds = bytes < 1 << 20 ? 200 : 20;
+                say("%s of %zu bytes", names[which], bytes);
+                for (int round = -5; round < rounds; round++) {
+                    MPI(MPI_Barrier(MPI_COMM_WORLD));
+                    double since = now();
+                    call(which, out, in, (int)(bytes / 4));
+                    double mine = now() - since, slowest = 0;
+                    MPI(MPI_Reduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD));
+                    if (round >= 0) samples[round] = slowest;
+                }
+                if (rank == 0) printf(" %12.2f", median(rounds) * 1e6);
+            }
+            if (rank == 0) printf("\n");
+        }
+        release(*kinds, out);
+        release(*kinds, in);
+    }
+}
+
 static int usage(void) {
-    fprintf(stderr, "usage: bench KIND KIND [BYTES] | KINDS,... [BYTES] | limits [BYTES] | overhead\n"
+    fprintf(stderr, "usage: bench KIND KIND [BYTES] | KINDS,... [BYTES] | collectives KINDS [BYTES] | limits [BYTES] | overhead\n"
                     "KIND is D, M, P or H; KINDS are two of them, such as DH\n");
     return 2;
 }
@@ -287,6 +329,16 @@ static int usage(void) {
 int main(int argc, char **argv) {
     char pairs[128] = "";
     int at = 2;
+    if (argc > 2 && !strcmp(argv[1], "collectives")) {
+        MPI_Init(NULL, NULL);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        cuda_begin(rank);
+        collectives(argv[2], argc > 3 ? strtoull(argv[3], NULL, 0) : 16 << 20);
+        MPI_Finalize();
+        return 0;
+    }
     if (argc > 1) snprintf(pairs, sizeof pairs, "%s", argv[1]);
     int is_limits = !strcmp(pairs, "limits"), is_overhead = !strcmp(pairs, "overhead");
     if (strlen(pairs) == 1 && argc > 2) snprintf(pairs + 1, sizeof pairs - 1, "%s", argv[at++]);

@@ -53,7 +53,7 @@ impl Oddities {
         let eager = [0, 1, 8, 64, 1000][rng.below(5)];
         let part = [5, 64, 500][rng.below(3)];
         Self {
-            limits: FrameLimits { eager, eager_device: eager, part },
+            limits: FrameLimits { eager, eager_device: eager, part, part_device: part },
             room: 1 + rng.below(20),
             full: [0, 30, 80][rng.below(3)],
             late: [0, 50, 90][rng.below(3)],
