@@ -128,6 +128,13 @@ impl Buffer {
         }
     }
 
+    /// Starts all copies to a device that have not started yet; [`Buffer::settle`] waits for them.
+    pub fn flush(&self) {
+        if let Some(part) = self.device() {
+            part.flush();
+        }
+    }
+
     /// Waits until all that was written is there. Fails if a copy from or to a device has failed.
     #[inline]
     pub fn settle(&self) -> MpiResult {
@@ -299,6 +306,26 @@ impl Buffer {
     /// Copies all bytes to a buffer that has room for them.
     pub fn copy_all(&self, to: &Buffer) {
         self.copy_first(self.len, to);
+    }
+
+    /// Copies all bytes over those of a buffer that start at `at`; it must have them.
+    #[inline]
+    pub fn copy_over(&self, to: &Buffer, at: usize) {
+        match (self.device(), to.device()) {
+            // By way of the host, so that a stream of results is not interrupted.
+            (Some(from), Some(_)) if self.len <= Part::SHORT => {
+                from.read_with(0, self.len, |piece, done, len| {
+                    // SAFETY: `read_with` passes this many bytes.
+                    unsafe { to.copy_from(at + done, piece, len) };
+                    true
+                });
+            }
+            (None, Some(_)) if let Some(from) = self.as_contiguous() => {
+                // SAFETY: all bytes of this buffer.
+                unsafe { to.copy_from(at, from, self.len) };
+            }
+            _other => self.copy_all(&to.part(at, self.len)),
+        }
     }
 
     /// Passes the pieces of memory that hold the packed bytes from `at` on, in packed order, to `visit`, until it

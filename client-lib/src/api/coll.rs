@@ -20,6 +20,7 @@ use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, OpHandle, RequestHandle
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::run::{Progress, Run};
 use crate::coll::{Area, CollectiveId, Members, Messages, Slice, alltoall};
+use crate::device;
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -234,7 +235,10 @@ fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId
 }
 
 #[inline]
-fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
+fn complete(guard: &mut Guard<'_>, mut plan: Plan) -> MpiResult {
+    if device::is_enabled() && plan.writes_only_results() {
+        plan.operands.stream_results();
+    }
     match intranode::attempt(guard, &plan) {
         Some(result) => result,
         None => complete_by_messages(guard, plan, |_| ()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::schedule::{Area, Slice};
 use crate::datatype::{Sign, TypeRef};
+use crate::device::Pinned;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::{Buffer, tolerate};
 
@@ -26,6 +27,8 @@ pub struct Operands {
     pub elements: Option<TypeRef>,
     /// Memory of the host in place of a device's ([`Operands::on_host`]).
     pub staged: Vec<Staged>,
+    /// Whether there are results to flush.
+    pub is_streamed: bool,
 }
 
 /// Memory of the host that stands for memory of a device, because the processor combines its elements.
@@ -35,7 +38,36 @@ pub struct Staged {
     host: Buffer,
     loads: bool,
     stores: bool,
-    _block: Arc<Block>,
+    place: Place,
+}
+
+/// Where elements are staged.
+#[derive(Debug, Clone)]
+enum Place {
+    /// The device copies all of them at once.
+    Pinned(Arc<Pinned>),
+    /// Others.
+    Own { _block: Arc<Block> },
+}
+
+impl Staged {
+    fn load(&self) -> MpiResult {
+        match (&self.place, self.device.device()) {
+            // SAFETY: the pinned memory has room for all bytes.
+            (Place::Pinned(pinned), Some(part)) => unsafe { part.read_pinned(0, pinned.start(), self.device.len()) },
+            _own => self.device.copy_all(&self.host),
+        }
+        self.device.settle()
+    }
+
+    fn store(&self) -> MpiResult {
+        match (&self.place, self.device.device()) {
+            // SAFETY: the pinned memory has all bytes.
+            (Place::Pinned(pinned), Some(part)) => unsafe { part.write_pinned(0, pinned.start(), self.device.len()) },
+            _own => self.host.copy_all(&self.device),
+        }
+        self.device.settle()
+    }
 }
 
 /// Elements at an address.
@@ -84,7 +116,15 @@ impl Operands {
     pub fn new(send: Buffer, recv: Buffer) -> Self {
         let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);
         let (send, recv) = (memory(send), memory(recv));
-        Self { send, recv, send_to: [].into(), recv_from: [].into(), elements: None, staged: Vec::new() }
+        Self {
+            send,
+            recv,
+            send_to: [].into(),
+            recv_from: [].into(),
+            elements: None,
+            staged: Vec::new(),
+            is_streamed: false,
+        }
     }
 
     /// For elements to combine: device memory is replaced by memory of the host, which [`Operands::load`] fills and [`Operands::store`]
@@ -96,14 +136,21 @@ impl Operands {
             }
             let elements = self.elements.as_ref();
             let (lower, span) = span(memory.buffer.len(), elements)?;
-            let mut block = Block::default();
-            block.reserve(span.max(1))?;
-            let address = block.start.as_ptr().wrapping_offset(lower.wrapping_neg());
-            // SAFETY: the block has the memory of these elements, and lives as long as the operands.
+            let is_dense = lower == 0 && span == memory.buffer.len();
+            let pinned = memory.buffer.device().filter(|_| is_dense).and_then(|part| part.pinned(span));
+            let (start, place) = match pinned {
+                Some(pinned) => (pinned.start(), Place::Pinned(Arc::new(pinned))),
+                None => {
+                    let mut block = Block::default();
+                    block.reserve(span.max(1))?;
+                    (block.start.as_ptr(), Place::Own { _block: Arc::new(block) })
+                }
+            };
+            let address = start.wrapping_offset(lower.wrapping_neg());
+            // SAFETY: this memory has room for these elements, and lives as long as the operands.
             let host = unsafe { elements_at(address, memory.buffer.len(), elements) };
             let device = std::mem::replace(memory, Memory::new(address, host.clone())).buffer;
-            let (loads, block) = (!is_result || reads_result, Arc::new(block));
-            self.staged.push(Staged { device, host, loads, stores: is_result, _block: block });
+            self.staged.push(Staged { device, host, loads: !is_result || reads_result, stores: is_result, place });
         }
         Ok(self)
     }
@@ -111,21 +158,28 @@ impl Operands {
     /// Before the operation: copies elements from devices. Fails if a device does.
     #[inline]
     pub fn load(&self) -> MpiResult {
-        self.staged.iter().filter(|it| it.loads).try_for_each(|it| {
-            it.device.copy_all(&it.host);
-            it.device.settle()
-        })
+        self.staged.iter().filter(|it| it.loads).try_for_each(Staged::load)
     }
 
     /// After the operation: copies the result to its device. Fails if that or an earlier copy from or to a device has failed.
     #[inline]
     pub fn store(&self) -> MpiResult {
-        self.staged.iter().filter(|it| it.stores).try_for_each(|it| {
-            it.host.copy_all(&it.device);
-            it.device.settle()
-        })?;
-        let lists = self.send_to.iter().chain(&self.recv_from);
-        [&self.send.buffer, &self.recv.buffer].into_iter().chain(lists).try_for_each(Buffer::settle)
+        self.staged.iter().filter(|it| it.stores).try_for_each(Staged::store)?;
+        let lent = || [&self.send.buffer, &self.recv.buffer].into_iter().chain(&self.send_to).chain(&self.recv_from);
+        if self.is_streamed {
+            lent().for_each(Buffer::flush);
+        }
+        lent().try_for_each(Buffer::settle)
+    }
+
+    /// For an operation that does not read what it has written: results go to their device together, in [`Operands::store`].
+    pub fn stream_results(&mut self) {
+        for result in std::iter::once(&mut self.recv.buffer).chain(&mut self.recv_from) {
+            if !result.is_on_host() {
+                *result = std::mem::replace(result, Buffer::EMPTY).streamed();
+                self.is_streamed = true;
+            }
+        }
     }
 
     /// The address of the first element to send, and of the first one to receive.

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "calls of the CUDA driver")]
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::driver::{Address, Code, Driver, Handle, attribute, driver};
@@ -33,10 +34,10 @@ pub(super) enum Way {
 const NON_BLOCKING: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 const PORTABLE: u32 = 1;
-/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
-const ALREADY: Code = 712;
 
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
+/// Memory of the host for the elements of reductions, to be used again.
+static PINNED: Mutex<Vec<Pinned>> = Mutex::new(Vec::new());
 static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks { free: Vec::new(), slabs: Vec::new() });
 
 /// The bytes of a chunk: long enough for the speed of a copy on the host, short enough that the first one is soon there.
@@ -74,6 +75,7 @@ impl Context {
                 checked(unsafe { (driver.new_stream)(stream, NON_BLOCKING) })?;
             }
             locked(&CHUNKS).pin_again(driver);
+            locked(&PINNED).iter().for_each(|kept| pin(driver, kept.start, kept.len));
             Ok(())
         })?;
         let made = Arc::new(Self { driver, handle, id, streams, events: Mutex::default() });
@@ -189,16 +191,69 @@ impl Chunks {
     /// Memory is pinned in a context, and no longer when that is destroyed.
     fn pin_again(&self, driver: &Driver) {
         for slab in &self.slabs {
-            pin(driver, *slab);
+            pin(driver, *slab, SLAB * CHUNK);
         }
     }
 }
 
 /// If this fails, copies are slower, but right.
-fn pin(driver: &Driver, slab: usize) -> bool {
-    // SAFETY: the slab's own memory, which is never freed.
-    let code = unsafe { (driver.register)(std::ptr::with_exposed_provenance_mut(slab), SLAB * CHUNK, PORTABLE) };
-    code == 0 || code == ALREADY
+fn pin(driver: &Driver, start: usize, len: usize) {
+    // SAFETY: this library's own memory, which is never freed.
+    unsafe { (driver.register)(std::ptr::with_exposed_provenance_mut(start), len, PORTABLE) };
+}
+
+/// New memory; `None` if there is none.
+fn mapped(len: usize) -> Option<usize> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: asks for new memory.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
+    (start != libc::MAP_FAILED).then(|| start.expose_provenance())
+}
+
+/// Memory of the host that devices reach directly; it is kept for the next use, and never given back to the system.
+#[derive(Debug)]
+pub struct Pinned {
+    start: usize,
+    len: usize,
+}
+
+/// So many pieces of this memory exist at most, and none is longer: elements beyond that are staged elsewhere.
+const PIECES: usize = 4;
+const PIECE_MAX: usize = 32 << 20;
+static PIECES_MADE: AtomicUsize = AtomicUsize::new(0);
+
+impl Pinned {
+    /// At least `len` bytes. Call it within [`Context::enter`].
+    pub(super) fn take(driver: &Driver, len: usize) -> Option<Self> {
+        if len > PIECE_MAX {
+            return None;
+        }
+        let mut kept = locked(&PINNED);
+        let fitting = kept.iter().enumerate().filter(|(_, it)| it.len >= len).min_by_key(|(_, it)| it.len);
+        if let Some(index) = fitting.map(|(index, _)| index) {
+            return Some(kept.swap_remove(index));
+        }
+        drop(kept);
+        let may_add = |made: usize| (made < PIECES).then_some(made + 1);
+        PIECES_MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_add).ok()?;
+        // A few sizes, so that the pieces fit the next uses.
+        let len = len.max(256 << 10).next_power_of_two().max(1 << 20);
+        let len = if len > 4 << 20 { PIECE_MAX } else { len };
+        let start = mapped(len)?;
+        pin(driver, start, len);
+        Some(Self { start, len })
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.start)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        locked(&PINNED).push(Self { start: self.start, len: self.len });
+    }
 }
 
 /// [`CHUNK`] bytes of pinned memory, which go back when it is dropped.
@@ -213,20 +268,8 @@ impl Chunk {
             return None;
         }
         if chunks.free.is_empty() && chunks.slabs.len() < SLABS {
-            // SAFETY: asks for new memory.
-            let slab = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    SLAB * CHUNK,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                    -1,
-                    0,
-                )
-            };
-            if slab != libc::MAP_FAILED {
-                let slab = slab.expose_provenance();
-                pin(driver, slab);
+            if let Some(slab) = mapped(SLAB * CHUNK) {
+                pin(driver, slab, SLAB * CHUNK);
                 chunks.slabs.push(slab);
                 chunks.free.extend((0..SLAB).rev().map(|index| slab + index * CHUNK));
             }

@@ -17,7 +17,7 @@ mod part;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-pub use context::CHUNK;
+pub use context::{CHUNK, Pinned};
 pub use finder::{Found, find};
 pub use ipc::{Export, Import, RECORD};
 pub use part::Part;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::{CHUNK, Chunk, Context, Event, Way, checked};
+use super::context::{CHUNK, Chunk, Context, Event, Pinned, Way, checked};
 use super::driver::{Code, Copy2d, DEINITIALIZED, MEMORY_DEVICE, MEMORY_HOST, Rows};
 use super::finder::Found;
 use crate::datatype::Layout;
@@ -208,17 +208,21 @@ impl Part {
         });
     }
 
+    /// Up to this many bytes, copies within a device go by way of the host: that takes about as long as the device, which may be in use by
+    /// another process, and then makes each of its copies wait for its turn.
+    pub const SHORT: usize = 64 << 10;
+
     /// Copies the first `len` packed bytes over those of another part.
     pub fn copy_to(&self, to: &Self, len: usize) {
         match (self.address(), to.address()) {
-            (Some(from), _) => to.write_from(0, from, len),
-            (None, Some(into)) => {
+            (Some(from), _) if len > Self::SHORT => to.write_from(0, from, len),
+            (None, Some(into)) if len > Self::SHORT => {
                 self.attempt(|| {
                     self.enqueue(0, len, Other::Device(into), Way::Out)?;
                     self.context.finish(Way::Out).map(|()| true)
                 });
             }
-            (None, None) => {
+            _either => {
                 self.read_with(0, len, |from, done, len| {
                     // SAFETY: `read_with` passes this many bytes.
                     unsafe { to.write(done, from, len) };
@@ -226,6 +230,47 @@ impl Part {
                 });
             }
         }
+    }
+
+    /// Starts the copies of all that was written.
+    pub fn flush(&self) {
+        if let Some(stream) = &self.stream {
+            self.attempt(|| stream.lock().unwrap_or_else(PoisonError::into_inner).behind.send(self).map(|()| true));
+        }
+    }
+
+    /// Copies packed bytes to memory of [`Pinned`], without a chunk.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `into` must be writable.
+    pub unsafe fn read_pinned(&self, at: usize, into: *mut u8, len: usize) {
+        self.attempt(|| {
+            self.enqueue(at, len, Other::Host(into), Way::Out)?;
+            self.context.finish(Way::Out).map(|()| true)
+        });
+    }
+
+    /// As [`Part::read_pinned`], the other way round.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `from` must be readable.
+    pub unsafe fn write_pinned(&self, at: usize, from: *mut u8, len: usize) {
+        self.attempt(|| {
+            self.enqueue(at, len, Other::Host(from), Way::In)?;
+            self.context.finish(Way::In).map(|()| true)
+        });
+    }
+
+    /// Memory of the host for `len` bytes, which this part's device reaches directly if there is not too much of it in use.
+    pub fn pinned(&self, len: usize) -> Option<Pinned> {
+        let mut taken = None;
+        self.attempt(|| {
+            taken = Pinned::take(self.context.driver, len);
+            Ok(true)
+        });
+        taken
     }
 
     /// Waits until all that was written has arrived; fails if any copy has failed since the last call.

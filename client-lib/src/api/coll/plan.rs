@@ -81,6 +81,12 @@ impl Plan {
         Self { comm: on.0, members: on.1, what, operands, reduction: None, op: None, fault: None }
     }
 
+    /// Whether no data of this rank lie where it receives.
+    pub(super) fn writes_only_results(&self) -> bool {
+        let lends = !self.operands.send.is_empty() || !self.operands.send_to.is_empty();
+        lends || matches!(self.what, What::Call(Call::Bcast { .. }))
+    }
+
     /// With what is wrong, if anything is.
     fn checked(self, check: MpiResult) -> Self {
         Self { fault: check.err().or(self.fault), ..self }

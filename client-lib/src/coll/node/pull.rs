@@ -126,7 +126,7 @@ impl<'a> Pull<'a> {
         let own = me as usize * block;
         if !in_place {
             let from = if matches!(self.call, Call::Alltoall { .. }) { own } else { 0 };
-            send.buffer.part(from, block).copy_all(&recv.buffer.part(own, block));
+            send.buffer.part(from, block).copy_over(&recv.buffer, own);
         }
         // Each member starts with a different one.
         (1..size).map(|distance| (me + distance) % size).all(|member| {

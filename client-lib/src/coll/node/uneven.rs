@@ -269,7 +269,7 @@ impl<'a> UnevenWork<'a> {
                     }
                 }
                 if !in_place {
-                    send.buffer.copy_all(&recv_from[me as usize].part(0, send.buffer.len()));
+                    send.buffer.copy_over(&recv_from[me as usize], 0);
                 }
             }
             Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
@@ -283,7 +283,7 @@ impl<'a> UnevenWork<'a> {
                 }
                 if !in_place {
                     let own = &send_to[me as usize];
-                    own.copy_all(&recv.buffer.part(0, own.len()));
+                    own.copy_over(&recv.buffer, 0);
                 }
             }
             Uneven::Alltoall { in_place } => {
@@ -292,7 +292,7 @@ impl<'a> UnevenWork<'a> {
                 }
                 if !in_place && self.index == 0 {
                     let own = &send_to[me as usize];
-                    own.copy_all(&recv_from[me as usize].part(0, own.len()));
+                    own.copy_over(&recv_from[me as usize], 0);
                 }
             }
         }

@@ -203,7 +203,7 @@ impl<'a> Work<'a> {
             Call::Scatter { block, in_place, .. } => {
                 let own = send.part(me as usize * block as usize, block as usize);
                 if !in_place && is_first {
-                    own.copy_all(&recv.part(0, own.len()));
+                    own.copy_over(recv, 0);
                 }
             }
             Call::Gather { root, block, in_place } if root == me => {
@@ -212,7 +212,7 @@ impl<'a> Work<'a> {
                     take(node, number, member, len, (0, len), recv, member as usize * block + from);
                 }
                 if !in_place && is_first {
-                    send.copy_all(&recv.part(me as usize * block, send.len()));
+                    send.copy_over(recv, me as usize * block);
                 }
             }
             Call::Bcast { .. } | Call::Gather { .. } => {}
@@ -234,7 +234,7 @@ impl<'a> Work<'a> {
                 }
                 if !in_place && is_first {
                     let at = me as usize * block;
-                    send.part(at, block).copy_all(&recv.part(at, block));
+                    send.part(at, block).copy_over(recv, at);
                 }
             }
             Call::Reduce { root, .. } if root != me => {}

@@ -298,6 +298,7 @@ impl Case {
                 recv_from: all(&mut memory.recv_from),
                 elements,
                 staged: Vec::new(),
+                is_streamed: false,
             };
             let mut run = Run::default();
             run.prepare(Arc::new(schedule), operands, reduction, tag, None).unwrap();
