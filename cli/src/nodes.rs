@@ -1,12 +1,12 @@
 //! `nodes`: the nodes of the DVM, as a table or JSON.
 
-use rsd_proto::v1::{Inventory, ListNodesRequest, NodeInfo, Resource};
+use rsd_proto::v1::{Gpu, Inventory, ListNodesRequest, NodeInfo, Resource};
 use serde_json::json;
 
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
 use crate::json;
-use crate::print::{self, Align, out, table, visible};
+use crate::print::{self, Align, columns_within, out, visible};
 
 /// `nodes`.
 pub(crate) async fn nodes(mut client: Client, as_json: bool) -> Result<u8, Failure> {
@@ -22,6 +22,8 @@ pub(crate) async fn nodes(mut client: Client, as_json: bool) -> Result<u8, Failu
 }
 
 fn nodes_table(nodes: &[NodeInfo]) -> String {
+    let any_gpus = nodes.iter().any(|info| info.inventory.iter().any(|inventory| !inventory.gpus.is_empty()));
+    let gpus = any_gpus.then_some(("GPUS", Align::Left));
     let columns = [
         ("NODE", Align::Left),
         ("STATE", Align::Left),
@@ -30,29 +32,63 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
         ("CORES", Align::Right),
         ("LOAD", Align::Right),
         ("MEMORY USED", Align::Left),
-        ("ADDRESS", Align::Left),
-        ("SLOTS FROM; LABELS", Align::Left),
     ];
-    let rows: Vec<_> = nodes
-        .iter()
-        .map(|info| {
-            let inventory = info.inventory.clone().unwrap_or_default();
-            let total = print::bytes(inventory.memory_bytes);
-            let used = info.load.map_or_else(dash, |load| print::bytes(load.memory_used_bytes));
-            [
-                info.name.clone(),
-                state_of(info),
-                inventory.slots.to_string(),
-                info.slots_in_use.to_string(),
-                inventory.cores.to_string(),
-                info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
-                format!("{used} of {total}"),
-                address(info),
-                with_labels(with_resources(&inventory, info), info),
-            ]
-        })
-        .collect();
-    table(columns, &rows)
+    let last = [("ADDRESS", Align::Left), ("SLOTS FROM; LABELS", Align::Left)];
+    let columns: Vec<_> = columns.into_iter().chain(gpus).chain(last).collect();
+    let row = |info: &NodeInfo| -> Vec<String> {
+        let inventory = info.inventory.clone().unwrap_or_default();
+        let total = print::bytes(inventory.memory_bytes);
+        let used = info.load.map_or_else(dash, |load| print::bytes(load.memory_used_bytes));
+        let cells = [
+            info.name.clone(),
+            state_of(info),
+            inventory.slots.to_string(),
+            info.slots_in_use.to_string(),
+            inventory.cores.to_string(),
+            info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
+            format!("{used} of {total}"),
+        ];
+        let gpus = any_gpus.then(|| gpus_of(&inventory.gpus, info.gpus_in_use.len()));
+        let last = [address(info), with_labels(with_resources(&inventory, info), info)];
+        cells.into_iter().chain(gpus).chain(last).collect()
+    };
+    columns_within(None, &columns, &nodes.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns how many GPUs of which models a node has: `1 NVIDIA H200 140.4 GiB`, `2 A, 1 B; 1 free`. Of a single model, the memory of one
+/// is shown unless the name has it. How many are free is shown if jobs hold some.
+fn gpus_of(gpus: &[Gpu], in_use: usize) -> String {
+    let mut models: Vec<(&Gpu, usize)> = Vec::new();
+    for gpu in gpus {
+        match models.iter_mut().find(|(first, _)| first.name == gpu.name) {
+            Some((_, count)) => *count += 1,
+            None => models.push((gpu, 1)),
+        }
+    }
+    let named = |(gpu, count): &(&Gpu, usize)| format!("{count} {}", name_of(gpu));
+    let text = match &models[..] {
+        [] => return dash(),
+        [one] if one.0.memory_bytes > 0 && !names_memory(one.0) => {
+            format!("{} {}", named(one), print::bytes(one.0.memory_bytes))
+        }
+        several => several.iter().map(named).collect::<Vec<_>>().join(", "),
+    };
+    match in_use {
+        0 => text,
+        _ => format!("{text}; {} free", gpus.len().saturating_sub(in_use)),
+    }
+}
+
+fn name_of(gpu: &Gpu) -> &str {
+    if gpu.name.is_empty() { "unnamed" } else { &gpu.name }
+}
+
+/// Returns whether a GPU's name has its memory: `NVIDIA H100 80GB HBM3`, `NVIDIA H100 80GB HBM3 MIG 1g.10gb`. In `NVIDIA GH200 480GB`, the
+/// number is another memory's.
+fn names_memory(gpu: &Gpu) -> bool {
+    let own = gpu.memory_bytes / 1_000_000_000;
+    let named = |word: &str| word.to_ascii_lowercase().strip_suffix("gb").and_then(|number| number.parse::<u64>().ok());
+    gpu.name.split([' ', '-', '.']).filter_map(named).any(|named| named.abs_diff(own) <= own / 8)
 }
 
 fn state_of(info: &NodeInfo) -> String {
@@ -128,6 +164,45 @@ NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         ADDRESS            
 n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  fd00::5                  2 cores
 n1    away       2       1      2     -  - of 8.0 GiB        10.0.0.7                 2 cores
 n2    away       2       1      2     -  - of 8.0 GiB        fd00::5 (not reachable)  2 cores
+"
+        );
+    }
+
+    #[test]
+    fn gpus_are_counted_by_model() {
+        let gpu = |name: &str, gib: u64| Gpu { name: name.into(), memory_bytes: gib << 30, ..Gpu::default() };
+        let (h100, h200) = (gpu("NVIDIA H100 80GB HBM3", 80), gpu("NVIDIA H200", 140));
+        let (a100, mig) = (gpu("NVIDIA A100-SXM4-40GB", 40), gpu("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10));
+        let vectors = [
+            (vec![], 0, "-"),
+            (vec![h200.clone()], 0, "1 NVIDIA H200 140.0 GiB"),
+            (vec![h200.clone()], 1, "1 NVIDIA H200 140.0 GiB; 0 free"),
+            (vec![h100.clone(); 8], 3, "8 NVIDIA H100 80GB HBM3; 5 free"),
+            (vec![a100.clone()], 0, "1 NVIDIA A100-SXM4-40GB"),
+            (vec![mig.clone(); 7], 0, "7 NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
+            (vec![h200.clone(), a100, h200], 1, "2 NVIDIA H200, 1 NVIDIA A100-SXM4-40GB; 2 free"),
+            (vec![gpu("NVIDIA GH200 480GB", 96)], 0, "1 NVIDIA GH200 480GB 96.0 GiB"),
+            (vec![gpu("", 0); 2], 0, "2 unnamed"),
+        ];
+        for (gpus, in_use, text) in vectors {
+            assert_eq!(gpus_of(&gpus, in_use), text);
+        }
+    }
+
+    #[test]
+    fn the_column_of_gpus_is_shown_if_a_node_has_some() {
+        let node = |name: &str, gpus: Vec<Gpu>| NodeInfo {
+            name: name.into(),
+            inventory: Some(Inventory { slots_reason: "--slots".into(), gpus, ..Inventory::default() }),
+            ..NodeInfo::default()
+        };
+        let gpu = Gpu { name: "NVIDIA H200".into(), memory_bytes: 143_771 << 20, ..Gpu::default() };
+        assert_eq!(
+            nodes_table(&[node("n0", vec![gpu]), node("n1", vec![])]),
+            "\
+NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED  GPUS                     ADDRESS  SLOTS FROM; LABELS
+n0    up         0       0      0     -  - of 0 B     1 NVIDIA H200 140.4 GiB  -        --slots
+n1    up         0       0      0     -  - of 0 B     -                        -        --slots
 "
         );
     }
