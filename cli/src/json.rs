@@ -1,14 +1,15 @@
 //! The output of `--json`: one schema for lists, single jobs and events. A change that breaks readers raises [`SCHEMA`].
 
 use bytes::Bytes;
+use rsd_core::place::cpuset::CpuSet;
 use rsd_proto::exits;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::dependency::Kind;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    ArrayInfo, Attempt, Dependency, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record,
-    Resource, Stream,
+    ArrayInfo, Attempt, Dependency, Gpu, JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit,
+    Record, Resource, Stream,
 };
 use serde_json::{Map, Value, json};
 
@@ -156,6 +157,7 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "memory_reserved": info.memory_reserved,
         "resources": amounts(&inventory.resources),
         "reserved": amounts(&info.reserved_resources),
+        "gpus": (0..).zip(&inventory.gpus).map(|(at, it)| with_use(gpu(it), info.gpus_in_use.contains(&at))).collect::<Vec<_>>(),
         "load": info.load.map(|load| json!({
             "load1": load.load1,
             "memory_used_bytes": load.memory_used_bytes,
@@ -166,6 +168,28 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "version": info.version,
         "joined_ms": info.joined_ms,
     })
+}
+
+/// Returns a GPU. `near` has the hardware threads nearest to it; empty: all are equally near, or it is not known.
+pub(crate) fn gpu(gpu: &Gpu) -> Value {
+    json!({
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "pci": gpu.pci,
+        "memory_bytes": gpu.memory_bytes,
+        "near": ranges(&placement::set(&gpu.near)),
+    })
+}
+
+fn with_use(mut gpu: Value, in_use: bool) -> Value {
+    gpu["in_use"] = in_use.into();
+    gpu
+}
+
+/// Returns inclusive ranges.
+pub(crate) fn ranges(set: &CpuSet) -> Value {
+    set.ranges().into_iter().map(|range| json!([range.start, range.end - 1])).collect()
 }
 
 fn amounts(resources: &[Resource]) -> Map<String, Value> {
@@ -315,7 +339,7 @@ fn elements(array: &ArrayInfo) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rsd_proto::v1::{BindingRun, Block, NodeBinding, Range, TaskMap};
+    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeBinding, Range, TaskMap};
 
     use super::*;
 
@@ -367,6 +391,30 @@ mod tests {
         let bound = |rank: u32| json!([{"rank": rank, "pus": [2, 3], "gpus": [2], "reason": "slot 1 of 1"}]);
         assert_eq!((&placement[0]["bindings"], &placement[1]["bindings"]), (&bound(0), &bound(1)));
         assert_eq!(job(&info)["placement"][0].get("bindings"), None);
+    }
+
+    #[test]
+    fn a_node_lists_its_gpus_and_which_are_in_use() {
+        let gpu = |index, near| Gpu {
+            index,
+            uuid: format!("GPU-{index}"),
+            name: "T".into(),
+            pci: "0000:3b:00.0".into(),
+            memory_bytes: 1 << 30,
+            near,
+        };
+        let gpus = vec![gpu(0, vec![Range { first: 4, count: 4 }]), gpu(2, vec![])];
+        let inventory = Some(Inventory { gpus, ..Inventory::default() });
+        let node = node(&NodeInfo { inventory, gpus_in_use: vec![1], ..NodeInfo::default() });
+        assert_eq!(
+            node["gpus"],
+            json!([
+                {"index": 0, "uuid": "GPU-0", "name": "T", "pci": "0000:3b:00.0", "memory_bytes": 1 << 30,
+                 "near": [[4, 7]], "in_use": false},
+                {"index": 2, "uuid": "GPU-2", "name": "T", "pci": "0000:3b:00.0", "memory_bytes": 1 << 30,
+                 "near": [], "in_use": true},
+            ])
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod mpi;
 mod mpiexec;
 mod names;
 mod node;
+mod nodes;
 mod options;
 mod output;
 mod pager;
@@ -224,7 +225,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Upgrade(options) => upgrade::upgrade(&dvm, &options, which).await,
         Command::Examine => doctor::examine(),
         Command::Metrics => metrics::metrics(dvm.observer().await?, json).await,
-        Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
+        Command::Nodes => nodes::nodes(dvm.client().await?, json).await,
         Command::Node(command) => node::change(dvm.client().await?, command, json).await,
         Command::Head(command) => head::perform(dvm.heads().await?, command, json).await,
         Command::Ports { emit } => ports::ports(dvm.client().await?, emit, json).await,

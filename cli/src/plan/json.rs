@@ -6,12 +6,12 @@ use std::io::{self, Write};
 
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::Kind;
-use rsd_proto::v1::{Gpu, PlanNode, PlanRefusal, PlanReply, plan_reply::Outcome};
+use rsd_proto::v1::{PlanNode, PlanRefusal, PlanReply, plan_reply::Outcome};
 use serde_json::{Value, json};
 
 use super::diff::Difference;
 use super::view::{Bound, Node, Seat, View};
-use crate::json::SCHEMA;
+use crate::json::{SCHEMA, gpu, ranges};
 use crate::placement::set;
 
 /// Writes one plan, or the refusal.
@@ -102,11 +102,6 @@ fn numbers(set: &CpuSet) -> Value {
     set.iter().collect::<Vec<u32>>().into()
 }
 
-/// Returns inclusive ranges.
-fn ranges(set: &CpuSet) -> Value {
-    set.ranges().into_iter().map(|range| json!([range.start, range.end - 1])).collect()
-}
-
 /// Returns what a node offers.
 fn offer(node: &PlanNode) -> Value {
     json!({
@@ -117,17 +112,6 @@ fn offer(node: &PlanNode) -> Value {
         "usable": ranges(&set(&node.usable)),
         "taken": ranges(&set(&node.taken)),
         "gpus": node.gpus.iter().map(gpu).collect::<Vec<_>>(),
-    })
-}
-
-fn gpu(gpu: &Gpu) -> Value {
-    json!({
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "pci": gpu.pci,
-        "memory_bytes": gpu.memory_bytes,
-        "near": ranges(&set(&gpu.near)),
     })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The kernel lists devices with a PCI class of display or 3D controller, and the cpus that are nearest to each. If NVIDIA's
 //! driver is installed, it reports its GPUs' names, memory and UUIDs ([`nvml`]), and decides which GPUs count: in a container it
-//! reports only those that this process may use. GPUs of AMD's driver have no UUID. A node without either driver has no GPUs;
-//! finding that out costs a look at two directories.
+//! reports only those that this process may use, and of a GPU in MIG mode, its instances. GPUs of AMD's driver have no UUID. A node
+//! without either driver has no GPUs; finding that out costs a look at two directories.
 //!
 //! Files: the kernel's ABI/testing/sysfs-bus-pci and ABI/testing/sysfs-devices-system-cpu.
 
@@ -25,7 +25,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Finds the GPUs below the file system's `root`; `topology` gives the threads that are near each.
 pub(super) fn read(root: &Path, topology: Option<&Topology>) -> Vec<Gpu> {
     let found = on_pci(root);
-    let nvidia = found.iter().any(|gpu| gpu.driver == Driver::Nvidia) || root.join("dev/nvidiactl").exists();
+    // A container may hide the bus, and WSL has neither the bus nor that device.
+    let nvidia = found.iter().any(|gpu| gpu.driver == Driver::Nvidia)
+        || ["dev/nvidiactl", nvml::OF_WSL].iter().any(|path| root.join(path).exists());
     let told = if nvidia { ask_nvidia() } else { None };
     merge(found, told, topology)
 }
@@ -220,14 +222,20 @@ mod tests {
             found("0000:c1:00.0", Driver::Nvidia, &[4, 5]),
             found("0000:d1:00.0", Driver::Amd, &[7]),
         ];
-        let driver = vec![told(0, "0000:c1:00.0", "GPU-b"), told(2, "0000:3b:00.0", "GPU-a")];
+        // The GPU at c1 is divided.
+        let driver = vec![
+            told(3, "0000:c1:00.0", "MIG-b0"),
+            told(4, "0000:c1:00.0", "MIG-b1"),
+            told(2, "0000:3b:00.0", "GPU-a"),
+        ];
         let gpus = merge(found.clone(), Some(driver), Some(&two_nodes()));
         assert_eq!(
             shown(&gpus),
             [
-                (0, "0000:c1:00.0", "GPU-b", vec![(4, 2)]),
+                (3, "0000:c1:00.0", "MIG-b0", vec![(4, 2)]),
+                (4, "0000:c1:00.0", "MIG-b1", vec![(4, 2)]),
                 (2, "0000:3b:00.0", "GPU-a", vec![(0, 2)]),
-                (3, "0000:d1:00.0", "", vec![(7, 1)]),
+                (5, "0000:d1:00.0", "", vec![(7, 1)]),
             ]
         );
         let silent = merge(found, None, Some(&two_nodes()));

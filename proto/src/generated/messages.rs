@@ -826,17 +826,18 @@ pub struct TopologyLevel {
     #[prost(uint32, repeated, tag = "4")]
     pub os: ::prost::alloc::vec::Vec<u32>,
 }
+/// A GPU, or an instance of a GPU that is divided (NVIDIA's MIG): what a rank can get.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Gpu {
-    /// The driver's number.
+    /// The driver's number. Those of MIG instances follow the numbers of all GPUs.
     #[prost(uint32, tag = "1")]
     pub index: u32,
-    /// "GPU-…"; empty if the driver reports none.
+    /// "GPU-…", "MIG-…"; empty if the driver reports none.
     #[prost(string, tag = "2")]
     pub uuid: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
-    /// "0000:3b:00.0".
+    /// "0000:3b:00.0". Of a MIG instance: the address of its GPU.
     #[prost(string, tag = "4")]
     pub pci: ::prost::alloc::string::String,
     #[prost(uint64, tag = "5")]
@@ -917,6 +918,9 @@ pub struct NodeInfo {
     pub memory_reserved: u64,
     #[prost(message, repeated, tag = "251")]
     pub reserved_resources: ::prost::alloc::vec::Vec<Resource>,
+    /// Indexes into inventory.gpus: those that ranks of jobs have through gpus_per_rank.
+    #[prost(uint32, repeated, tag = "252")]
+    pub gpus_in_use: ::prost::alloc::vec::Vec<u32>,
     /// Of a standby, described as it will be as the head: where the node's daemon listens now; empty: nowhere.
     #[prost(string, tag = "300")]
     pub daemon_listen: ::prost::alloc::string::String,

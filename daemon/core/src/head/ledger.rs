@@ -131,6 +131,12 @@ impl Ledger {
         jobs.fold((CpuSet::EMPTY, CpuSet::EMPTY), |(threads, gpus), own| (threads.or(&own.threads), gpus.or(&own.gpus)))
     }
 
+    /// Adds to a node's description what jobs hold of it besides slots.
+    pub(super) fn shown(&self, info: wire::NodeInfo) -> wire::NodeInfo {
+        let (_, gpus) = self.taken(info.node);
+        wire::NodeInfo { gpus_in_use: gpus.iter().collect(), ..self.reserved.shown(info) }
+    }
+
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let slots = (self.total > 0).then(|| format!("{} slots in use", self.total));
         self.jobs.keys().map(|job| format!("place of job {job}")).chain(slots).chain(self.reserved.leftovers())

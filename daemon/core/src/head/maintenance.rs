@@ -47,7 +47,8 @@ impl Head {
     }
 
     fn node_info(&self, node: NodeId) -> NodeInfo {
-        self.nodes.info(node, self.ledger.in_use(node)).unwrap_or_default()
+        let info = self.nodes.info(node, self.ledger.in_use(node));
+        info.map(|info| self.ledger.shown(info)).unwrap_or_default()
     }
 
     /// Forgets a node that is gone, or stops the daemon of one that is there.

@@ -481,7 +481,7 @@ impl Head {
     fn answer_nodes(&self, req: Option<u64>, out: &mut Outputs<Order>) {
         if let Some(req) = req {
             let infos = self.nodes.infos(|node| self.ledger.in_use(node));
-            let infos = infos.into_iter().map(|info| self.ledger.reserved.shown(info)).collect();
+            let infos = infos.into_iter().map(|info| self.ledger.shown(info)).collect();
             out.answer(req, Answer::Nodes(infos));
         }
     }

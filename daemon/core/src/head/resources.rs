@@ -101,7 +101,7 @@ impl Reserved {
         a.needs.iter().any(|(name, _)| self.dvm.contains_key(name) && b.needs.iter().any(|(other, _)| other == name))
     }
 
-    /// Adds to a node's description what jobs hold of it.
+    /// Adds to a node's description what jobs have reserved of it.
     pub(super) fn shown(&self, mut info: wire::NodeInfo) -> wire::NodeInfo {
         for (name, amount) in self.of_nodes.get(&info.node).into_iter().flatten() {
             match &**name {

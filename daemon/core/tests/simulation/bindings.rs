@@ -209,7 +209,9 @@ fn a_gpu_belongs_to_one_rank_and_is_named_by_uuid_on_request() {
     assert_eq!(visible, [Some("GPU-0".to_owned()), Some("GPU-1".to_owned())]);
     assert_eq!(told(&world, second, 0, "CUDA_VISIBLE_DEVICES="), None);
     assert_eq!(told(&world, second, 0, "RSD_GPUS="), Some("2".to_owned()));
+    assert_eq!(world.nodes()[0].gpus_in_use, [0, 1, 2]);
     world.run();
+    assert_eq!(world.nodes()[0].gpus_in_use, [0; 0]);
     let given = told(&world, third, 0, "RSD_GPUS=");
     assert!(["0", "2"].contains(&given.as_deref().unwrap_or("none")), "that of the job that ended first: {given:?}");
     world.assert_at_rest();
