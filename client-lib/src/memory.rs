@@ -312,14 +312,7 @@ impl Buffer {
     #[inline]
     pub fn copy_over(&self, to: &Buffer, at: usize) {
         match (self.device(), to.device()) {
-            // By way of the host, so that a stream of results is not interrupted.
-            (Some(from), Some(_)) if self.len <= Part::SHORT => {
-                from.read_with(0, self.len, |piece, done, len| {
-                    // SAFETY: `read_with` passes this many bytes.
-                    unsafe { to.copy_from(at + done, piece, len) };
-                    true
-                });
-            }
+            (Some(from), Some(into)) => from.copy_over(into, at),
             (None, Some(_)) if let Some(from) = self.as_contiguous() => {
                 // SAFETY: all bytes of this buffer.
                 unsafe { to.copy_from(at, from, self.len) };

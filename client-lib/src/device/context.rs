@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "calls of the CUDA driver")]
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -210,38 +211,46 @@ fn mapped(len: usize) -> Option<usize> {
     (start != libc::MAP_FAILED).then(|| start.expose_provenance())
 }
 
-/// Memory of the host that devices reach directly; it is kept for the next use, and never given back to the system.
+/// Memory of the host that devices reach directly; it is kept for the next use.
 #[derive(Debug)]
 pub struct Pinned {
     start: usize,
     len: usize,
 }
 
-/// So many pieces of this memory exist at most, and none is longer: elements beyond that are staged elsewhere.
-const PIECES: usize = 4;
-const PIECE_MAX: usize = 32 << 20;
-static PIECES_MADE: AtomicUsize = AtomicUsize::new(0);
+/// At most so much of this memory exists, in bytes; elements beyond that are staged elsewhere.
+const PINNED_MAX: usize = 256 << 20;
+static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl Pinned {
-    /// At least `len` bytes. Call it within [`Context::enter`].
+    /// At least `len` bytes; `None` if too much is in use. Call it within [`Context::enter`].
     pub(super) fn take(driver: &Driver, len: usize) -> Option<Self> {
-        if len > PIECE_MAX {
-            return None;
-        }
         let mut kept = locked(&PINNED);
         let fitting = kept.iter().enumerate().filter(|(_, it)| it.len >= len).min_by_key(|(_, it)| it.len);
         if let Some(index) = fitting.map(|(index, _)| index) {
             return Some(kept.swap_remove(index));
         }
-        drop(kept);
-        let may_add = |made: usize| (made < PIECES).then_some(made + 1);
-        PIECES_MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_add).ok()?;
-        // A few sizes, so that the pieces fit the next uses.
-        let len = len.max(256 << 10).next_power_of_two().max(1 << 20);
-        let len = if len > 4 << 20 { PIECE_MAX } else { len };
+        // Powers of two, so that they fit the next uses. Those that were too short for this one make room.
+        let len = len.max(1 << 20).checked_next_power_of_two().filter(|len| *len <= PINNED_MAX)?;
+        while PINNED_BYTES.load(Ordering::Relaxed) > PINNED_MAX - len {
+            kept.pop()?.unmap(driver);
+        }
         let start = mapped(len)?;
         pin(driver, start, len);
+        PINNED_BYTES.fetch_add(len, Ordering::Relaxed);
         Some(Self { start, len })
+    }
+
+    /// Gives the memory back to the system.
+    fn unmap(self, driver: &Driver) {
+        let this = ManuallyDrop::new(self);
+        let start = std::ptr::with_exposed_provenance_mut(this.start);
+        // SAFETY: this value's own memory, to which nothing else refers. If it was not pinned, the driver says so.
+        unsafe {
+            (driver.unregister)(start);
+            libc::munmap(start, this.len);
+        }
+        PINNED_BYTES.fetch_sub(this.len, Ordering::Relaxed);
     }
 
     /// Its first byte.

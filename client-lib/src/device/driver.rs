@@ -113,6 +113,7 @@ driver! {
     within c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
     rows c"cuMemcpy2DAsync_v2" (*const Copy2d, Handle);
     register c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    unregister c"cuMemHostUnregister" (*mut c_void);
     export c"cuIpcGetMemHandle" (*mut IpcHandle, Address);
     import c"cuIpcOpenMemHandle_v2" (*mut Address, IpcHandle, c_uint);
     end_import c"cuIpcCloseMemHandle" (Address);

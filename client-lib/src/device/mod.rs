@@ -14,6 +14,7 @@ mod driver;
 mod finder;
 mod ipc;
 mod part;
+mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

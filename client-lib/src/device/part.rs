@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::context::{CHUNK, Chunk, Context, Event, Pinned, Way, checked};
 use super::driver::{Code, Copy2d, DEINITIALIZED, MEMORY_DEVICE, MEMORY_HOST, Rows};
 use super::finder::Found;
+use super::turns;
 use crate::datatype::Layout;
 use crate::error::{MpiError, MpiResult};
 
@@ -202,33 +204,43 @@ impl Part {
 
     /// Copies `len` bytes of device memory over the packed bytes from `at` on.
     pub fn write_from(&self, at: usize, from: u64, len: usize) {
+        let since = Instant::now();
         self.attempt(|| {
             self.enqueue(at, len, Other::Device(from), Way::In)?;
             self.context.finish(Way::In).map(|()| true)
         });
+        turns::learn(since.elapsed(), len);
     }
-
-    /// Up to this many bytes, copies within a device go by way of the host: that takes about as long as the device, which may be in use by
-    /// another process, and then makes each of its copies wait for its turn.
-    pub const SHORT: usize = 64 << 10;
 
     /// Copies the first `len` packed bytes over those of another part.
     pub fn copy_to(&self, to: &Self, len: usize) {
         match (self.address(), to.address()) {
-            (Some(from), _) if len > Self::SHORT => to.write_from(0, from, len),
-            (None, Some(into)) if len > Self::SHORT => {
+            _ if turns::prefer_the_host(len) => self.copy_by_host(to, 0, len),
+            (Some(from), _) => to.write_from(0, from, len),
+            (None, Some(into)) => {
                 self.attempt(|| {
                     self.enqueue(0, len, Other::Device(into), Way::Out)?;
                     self.context.finish(Way::Out).map(|()| true)
                 });
             }
-            _either => {
-                self.read_with(0, len, |from, done, len| {
-                    // SAFETY: `read_with` passes this many bytes.
-                    unsafe { to.write(done, from, len) };
-                    true
-                });
-            }
+            (None, None) => self.copy_by_host(to, 0, len),
+        }
+    }
+
+    /// As [`Part::copy_to`], over the packed bytes from `at` on, through memory of the host.
+    fn copy_by_host(&self, to: &Self, at: usize, len: usize) {
+        self.read_with(0, len, |from, done, len| {
+            // SAFETY: `read_with` passes this many bytes.
+            unsafe { to.write(at + done, from, len) };
+            true
+        });
+    }
+
+    /// Copies all packed bytes over those of another part from `at` on.
+    pub fn copy_over(&self, to: &Self, at: usize) {
+        match turns::prefer_the_host(self.len) {
+            true => self.copy_by_host(to, at, self.len),
+            false => self.copy_to(&to.part(at, self.len), self.len),
         }
     }
 
