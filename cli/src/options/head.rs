@@ -6,7 +6,9 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
     /// Show which daemon is the head, and its standbys
-    #[command(after_help = "Example:\n  rsctl head show        the head, its standbys, and what they have not confirmed")]
+    #[command(
+        after_help = "Example:\n  rsctl head show        the head, its standbys, and what they have not confirmed"
+    )]
     Show,
     /// Let a node stand by for the head: it gets a copy of what the head keeps, and the key of the DVM
     #[command(after_help = "Example:\n  rsctl head allow node1 && ssh node1 rsd start --standby --join node0:7817
