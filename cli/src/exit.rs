@@ -50,8 +50,7 @@ impl Failure {
         Failure::new(code, text)
     }
 
-    /// Returns the failure for a daemon that is registered but unreachable.
-    /// The failure of something that was tried in several places, at least one.
+    /// Returns the failure of something that was tried in several places, at least one.
     pub(crate) fn of_all(failures: Vec<Failure>) -> Failure {
         let mut failures = failures.into_iter();
         let first = failures.next().unwrap_or_else(|| Failure::usage("no place was named"));

@@ -23,23 +23,35 @@ pub(crate) struct Contact<'a, C = Client> {
     patience: Duration,
     /// Makes a client of a new connection.
     client_on: fn(Channel) -> C,
+    /// Whether the user is told that the daemon is lost or back.
+    tells: bool,
 }
 
 impl<'a> Contact<'a> {
     /// A connection of this client. With a `patience` of zero it is not made again.
     pub(crate) fn new(dvm: &'a Dvm, client: Client, patience: Duration) -> Contact<'a> {
-        Contact { client, dvm, patience, client_on: dvm_client }
+        Contact::of(dvm, client, patience, dvm_client)
     }
 }
 
 impl<'a> Contact<'a, Observer> {
     /// The same, to watch the DVM.
     pub(crate) fn to_watch(dvm: &'a Dvm, client: Observer, patience: Duration) -> Contact<'a, Observer> {
-        Contact { client, dvm, patience, client_on: observe_client }
+        Contact::of(dvm, client, patience, observe_client)
     }
 }
 
-impl<C> Contact<'_, C> {
+impl<'a, C> Contact<'a, C> {
+    /// The same, of a client that `client_on` makes of a connection.
+    pub(crate) fn of(dvm: &'a Dvm, client: C, patience: Duration, client_on: fn(Channel) -> C) -> Contact<'a, C> {
+        Contact { client, dvm, patience, client_on, tells: !dvm.is_quiet() }
+    }
+
+    /// The same, without telling the user: the caller does that.
+    pub(crate) fn silent(self) -> Contact<'a, C> {
+        Contact { tells: false, ..self }
+    }
+
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -94,7 +106,7 @@ impl<C> Contact<'_, C> {
     }
 
     fn tell(&self, text: &str) {
-        if !self.dvm.is_quiet() {
+        if self.tells {
             say(text);
         }
     }

@@ -35,19 +35,14 @@ pub(crate) async fn top(dvm: &Dvm, options: Top, as_json: bool) -> Result<u8, Fa
     if as_json || options.plain || !has_screen {
         return print_tables(looks, &options, as_json).await;
     }
-    show(looks, options.interval).await
+    show(looks.silent(), options.interval).await
 }
 
 async fn print_tables(mut looks: Looks<'_>, options: &Top, as_json: bool) -> Result<u8, Failure> {
     let mut printed = 0;
     loop {
         let snapshot = match looks.look().await {
-            Err(failure) if failure.is_unreachable() && printed > 0 => {
-                print::say(&format!("{}; trying again", failure.text));
-                looks.back(options.interval).await?;
-                print::say("the daemon is back");
-                continue;
-            }
+            Err(failure) if printed > 0 => looks.again(failure).await?,
             looked => looked?,
         };
         match as_json {
@@ -68,9 +63,9 @@ enum Change {
     Resized,
     Looked(Result<Snapshot, Failure>),
     /// The daemon is lost, and looked for.
-    Lost(Failure),
-    /// This is a client of it now.
-    Back(Client),
+    Lost(String),
+    /// It answers again, and this is a client of it.
+    Back(Client, Snapshot),
 }
 
 /// Shows the screen until the user leaves it.
@@ -114,12 +109,13 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
                 continue;
             }
             Some(Change::Looked(Err(failure))) => break Err(failure),
-            Some(Change::Lost(failure)) => {
-                state.say(format!("{}; trying again", failure.text));
+            Some(Change::Lost(text)) => {
+                state.say(format!("{text}; trying again"));
                 continue;
             }
-            Some(Change::Back(back)) => {
+            Some(Change::Back(back, snapshot)) => {
                 client = back;
+                state.on_snapshot(snapshot);
                 state.say("the daemon is back".to_owned());
                 continue;
             }
@@ -157,11 +153,11 @@ async fn keep_looking(mut looks: Looks<'_>, interval: Duration, changes: mpsc::S
         // Without a receiver, the screen is gone.
         let change = match looked {
             Err(failure) if failure.is_unreachable() => {
-                if changes.send(Change::Lost(failure)).await.is_err() {
+                if changes.send(Change::Lost(failure.text.clone())).await.is_err() {
                     return;
                 }
-                match looks.back(interval).await {
-                    Ok(()) => Change::Back(looks.client()),
+                match looks.again(failure).await {
+                    Ok(snapshot) => Change::Back(looks.client(), snapshot),
                     Err(failure) => Change::Looked(Err(failure)),
                 }
             }

@@ -80,9 +80,9 @@ pub(crate) enum Command {
     Stop(StopOptions),
     /// Replace the program of the daemon on this machine by another version, while its jobs go on
     #[command(after_help = "Examples:
-  /opt/rsd-2/bin/rsd upgrade            the daemon executes this program
-  rsd upgrade --binary /opt/rsd-2/bin/rsd
-  rsctl upgrade --binary /opt/rsd-2/bin/rsd   all nodes of the DVM, one after the other, the head last
+  /opt/rsd-2/bin/rsd upgrade                 the daemon executes this program
+  rsd upgrade --binary /opt/rsd-2/bin/rsd    the same
+  rsctl upgrade --binary /opt/rsd-2/bin/rsd  all nodes of the DVM, one after the other, the head last
 
 The other program first examines the daemon's options and state; if it cannot read them, nothing changes. If it fails before it is ready,
 the earlier one takes its place again.")]

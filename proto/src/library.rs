@@ -22,13 +22,15 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_JOIN",
         values: "a group's name (1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit)",
         default: "none",
-        meaning: "the group that a process without a launcher joins in MPI_Init, which waits until all members have joined; RSD_DVM names the daemon if several are running here",
+        meaning: "the group that a process without a launcher joins in MPI_Init, which waits until all members have joined; \
+                  RSD_DVM names the daemon if several are running here",
     },
     Setting {
         name: "RSD_JOIN_EXPORT",
         values: "one or more of torch, nccl and nvshmem, separated by commas",
         default: "none",
-        meaning: "the frameworks whose variables rsd_join.h sets; MPI_Init ignores it, because other threads may read the environment at that time; without rsd_join.h, use rsctl group exec --export or rsd_join.py",
+        meaning: "the frameworks whose variables rsd_join.h sets; MPI_Init ignores it, because other threads may read the \
+                  environment at that time; without rsd_join.h, use rsctl group exec --export or rsd_join.py",
     },
     Setting {
         name: "RSD_JOIN_MAX",
@@ -70,13 +72,16 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_MPI_CHECK",
         values: "0 | 1",
         default: "0",
-        meaning: "1: the library checks the program, for its developers: receives of other datatypes than were sent and collective calls that do not match are errors, and what is left at MPI_Finalize is reported on stderr; set it for all processes",
+        meaning: "1: the library checks the program, for its developers: receives of other datatypes than were sent and collective \
+                  calls that do not match are errors, and what is left at MPI_Finalize is reported on stderr; set it for all \
+                  processes",
     },
     Setting {
         name: "RSD_MPI_CMA",
         values: "auto | off",
         default: "auto",
-        meaning: "whether long messages are copied directly from the sender's memory (process_vm_readv), if a test at first contact shows that this works",
+        meaning: "whether long messages are copied directly from the sender's memory (process_vm_readv), if a test at first \
+                  contact shows that this works",
     },
     Setting {
         name: "RSD_MPI_CONNECT_S",
@@ -108,13 +113,15 @@ pub const SETTINGS: &[Setting] = &[
         name: INTERFACE,
         values: "an address of this machine or the name of a network interface",
         default: "the interface that the launcher advertises, else the one that reaches the process manager",
-        meaning: "the address on which this process accepts connections from other nodes; under rsd, set it at submission (rsctl run -x); ranks then exchange their addresses in MPI_Init",
+        meaning: "the address on which this process accepts connections from other nodes; under rsd, set it at submission (rsctl \
+                  run -x); ranks then exchange their addresses in MPI_Init",
     },
     Setting {
         name: "RSD_MPI_PROGRESS",
         values: "none | thread",
         default: "none",
-        meaning: "thread: a thread of the library continues long messages, one-sided operations of other nodes and non-blocking collectives while the program computes",
+        meaning: "thread: a thread of the library continues long messages, one-sided operations of other nodes and non-blocking \
+                  collectives while the program computes",
     },
     Setting {
         name: "RSD_MPI_SHM",
@@ -126,7 +133,9 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_MPI_SINGLETON",
         values: "allow | alone | refuse",
         default: "refuse",
-        meaning: "what a process without a process manager does: refuse: it runs as a world of one, unless the environment shows that a launcher started several processes; allow: it always runs as a world of one; alone: the same, but without asking the local daemon for spawning and names, as the other two do",
+        meaning: "what a process without a process manager does: refuse: it runs as a world of one, unless the environment shows \
+                  that a launcher started several processes; allow: it always runs as a world of one; alone: the same, but without \
+                  asking the local daemon for spawning and names, as the other two do",
     },
     Setting {
         name: "RSD_MPI_SPIN_US",

@@ -35,7 +35,7 @@ use tonic::{Code, Request, Status};
 
 pub use accept::{Admission, TcpDoor, accept};
 pub use conn::{Conn, End, Peer, Refusals, Who};
-pub use server::Services;
+pub use server::{Services, for_request};
 pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
 

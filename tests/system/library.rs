@@ -186,6 +186,14 @@ fn mpi_can_be_initialised_again_where_the_launcher_accepts_a_process_again() {
     assert_eq!(two.rsctl(["run", "-n", "2", "--map-by", "node", &program, "once"]).ok(), "once ok on 2\n");
 }
 
+#[test]
+fn a_session_may_begin_while_another_thread_ends_the_last_one() {
+    for progress in ["none", "thread"] {
+        let call = Call::new(ours("turns")).env("RSD_MPI_PROGRESS", progress);
+        assert_eq!(call.ok(), "turns ok on 1\n", "RSD_MPI_PROGRESS={progress}");
+    }
+}
+
 // --- how jobs end ---
 
 #[test]

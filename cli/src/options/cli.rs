@@ -332,7 +332,7 @@ More: rsctl help groups";
 const HEAD_HELP: &str = "Examples:
   rsctl head show                  which daemon is the head, its standbys, and what they have not confirmed
   rsctl head allow node1           on the head's machine: node1 may stand by (rsd start --standby)
-  rsctl head promote node3         when the head's machine is lost: node3, which stands by, is the head
+  rsctl head promote node3         when the head's machine is lost: node3, which stands by, becomes the head
   rsctl head promote --switch      on the standby, when the head runs: it hands over
 
 See rsctl help standbys";
@@ -388,8 +388,8 @@ pub(crate) struct Upgrade {
 }
 
 const UPGRADE_HELP: &str = "Examples:
-  rsctl upgrade                                   all nodes execute the rsd beside this rsctl
-  rsctl upgrade --binary /opt/rsd-2/bin/rsd
+  rsctl upgrade                                    all nodes execute the rsd beside this rsctl
+  rsctl upgrade --binary /opt/rsd-2/bin/rsd        all nodes execute this program
   rsctl upgrade node7 --binary /opt/rsd-2/bin/rsd  one node first, to try it
 
 A rank on each node runs `rsd upgrade`. The first failure ends it: that daemon goes on with its earlier program.";

@@ -6,7 +6,9 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
     /// Show which daemon is the head, and its standbys
-    #[command(after_help = "Example:\n  rsctl head show")]
+    #[command(
+        after_help = "Example:\n  rsctl head show        the head, its standbys, and what they have not confirmed"
+    )]
     Show,
     /// Let a node stand by for the head: it gets a copy of what the head keeps, and the key of the DVM
     #[command(after_help = "Example:\n  rsctl head allow node1 && ssh node1 rsd start --standby --join node0:7817
@@ -18,7 +20,7 @@ Run it on the head's machine, as the user who runs the head: the head takes this
         node: String,
     },
     /// Let a node no longer stand by. It keeps the copy that it has, and the key
-    #[command(after_help = "Example:\n  rsctl head forbid node1")]
+    #[command(after_help = "Example:\n  rsctl head forbid node1        node1 no longer stands by")]
     Forbid {
         /// A name, an address, or +idK
         #[arg(value_name = "NODE")]

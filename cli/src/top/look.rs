@@ -1,13 +1,14 @@
 //! A look at the DVM: its jobs, nodes and waits, and how much its ranks write.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rsd_proto::transport::{dvm_client, exit, observe_client};
+use rsd_proto::transport::{dvm_client, observe_client};
 use rsd_proto::v1::{JobInfo, ListJobsRequest, ListNodesRequest, MetricsRequest, NodeInfo, Wait, WaitsRequest};
+use tonic::transport::Channel;
 
 use crate::dvm::{self, Client, Dvm, Observer};
 use crate::exit::Failure;
-use crate::reconnect::PATIENCE;
+use crate::reconnect::{Contact, PATIENCE};
 
 /// What was seen at one time.
 #[derive(Debug, Clone, Default)]
@@ -24,43 +25,66 @@ pub(super) struct Snapshot {
 
 /// What looks at a DVM again and again.
 pub(super) struct Looks<'a> {
-    dvm: &'a Dvm,
-    client: Client,
-    observer: Observer,
+    contact: Contact<'a, Clients>,
     /// The bytes of output at the last look.
     output: Option<(Instant, f64)>,
 }
 
 impl<'a> Looks<'a> {
     pub(super) async fn new(dvm: &'a Dvm) -> Result<Looks<'a>, Failure> {
-        Ok(Looks { dvm, client: dvm.client().await?, observer: dvm.observer().await?, output: None })
+        let clients = Clients { client: dvm.client().await?, observer: dvm.observer().await? };
+        Ok(Looks { contact: Contact::of(dvm, clients, PATIENCE, Clients::on), output: None })
+    }
+
+    /// The same, without telling on standard error that the daemon is lost.
+    pub(super) fn silent(self) -> Looks<'a> {
+        Looks { contact: self.contact.silent(), ..self }
     }
 
     pub(super) fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    /// Waits until a daemon that was lost is back, and asks it with pauses of `pause`.
-    ///
-    /// # Errors
-    /// When it does not come back in time, or is another one.
-    pub(super) async fn back(&mut self, pause: Duration) -> Result<(), Failure> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match self.dvm.channel_again().await {
-                Ok(channel) => {
-                    (self.client, self.observer) = (dvm_client(channel.clone()), observe_client(channel));
-                    return Ok(());
-                }
-                Err(failure) if matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON) && Instant::now() < end => {
-                    tokio::time::sleep(pause).await;
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
+        self.contact.client.client.clone()
     }
 
     pub(super) async fn look(&mut self) -> Result<Snapshot, Failure> {
+        let looked = self.contact.client.look().await?;
+        Ok(self.rated(looked))
+    }
+
+    /// Handles that a look has failed: if the daemon is lost, looks again until it is back and answers.
+    ///
+    /// # Errors
+    /// As [`Contact::again`].
+    pub(super) async fn again(&mut self, failure: Failure) -> Result<Snapshot, Failure> {
+        let looked = self.contact.again(failure, async |clients: &mut Clients| clients.look().await).await?;
+        Ok(self.rated(looked))
+    }
+
+    /// Adds the rate of output since the last look.
+    fn rated(&mut self, (snapshot, bytes): (Snapshot, Option<f64>)) -> Snapshot {
+        let now = Instant::now();
+        let before = std::mem::replace(&mut self.output, bytes.map(|bytes| (now, bytes)));
+        let output_rate = before.zip(bytes).and_then(|((at, before), bytes)| {
+            let seconds = (now - at).as_secs_f64();
+            // The head may have been restarted.
+            (seconds > 0.0 && bytes >= before).then(|| (bytes - before) / seconds)
+        });
+        Snapshot { output_rate, ..snapshot }
+    }
+}
+
+/// The clients with which top looks at a DVM, on one daemon.
+struct Clients {
+    client: Client,
+    observer: Observer,
+}
+
+impl Clients {
+    fn on(channel: Channel) -> Clients {
+        Clients { client: dvm_client(channel.clone()), observer: observe_client(channel) }
+    }
+
+    /// Returns what is there now, and how many bytes all ranks have written; only the head knows the latter.
+    async fn look(&mut self) -> Result<(Snapshot, Option<f64>), Failure> {
         let (mut nodes_client, mut waits_client) = (self.client.clone(), self.client.clone());
         let nodes = async {
             let nodes = nodes_client.list_nodes(ListNodesRequest { load: true });
@@ -73,15 +97,9 @@ impl<'a> Looks<'a> {
         let metrics = dvm::answer("reading the metrics", self.observer.get_metrics(MetricsRequest {}));
         let jobs = jobs(&mut self.client);
         let (jobs, nodes, waits, metrics) = tokio::join!(jobs, nodes, waits, metrics);
-        let now = Instant::now();
         let bytes = metrics.ok().and_then(|reply| output_bytes(&reply.text));
-        let before = std::mem::replace(&mut self.output, bytes.map(|bytes| (now, bytes)));
-        let output_rate = before.zip(bytes).and_then(|((at, before), bytes)| {
-            let seconds = (now - at).as_secs_f64();
-            // The head may have been restarted.
-            (seconds > 0.0 && bytes >= before).then(|| (bytes - before) / seconds)
-        });
-        Ok(Snapshot { jobs: jobs?, nodes: nodes?, waits: waits?, output_rate, at_ms: crate::when::now_ms() })
+        let at_ms = crate::when::now_ms();
+        Ok((Snapshot { jobs: jobs?, nodes: nodes?, waits: waits?, output_rate: None, at_ms }, bytes))
     }
 }
 

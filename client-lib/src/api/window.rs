@@ -198,7 +198,7 @@ fn fill_in(
     let context = guard.comms.get(comm)?.context;
     let made = Made { comm, context, group, rank, flavor, parts, base, near, hints };
     let handle = guard.windows.add(Window::new(made))?;
-    // Nobody calls before all have their window.
+    // No member uses the window before all have it.
     barrier(guard, comm)?;
     Ok(handle)
 }

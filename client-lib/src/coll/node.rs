@@ -37,6 +37,7 @@ mod area;
 mod combine;
 mod faster;
 mod handover;
+mod meeting;
 #[cfg(test)]
 mod models;
 mod pull;

@@ -125,7 +125,7 @@ pub struct Probed {
 pub struct Note {
     /// Its sender.
     pub from: Peer,
-    /// The communicator's first context; nobody has checked that the sender is a member.
+    /// The communicator's first context. Whether the sender is a member is not checked.
     pub context: u32,
     /// A number that the library interprets.
     pub number: u32,

@@ -568,7 +568,7 @@ impl Core {
 
 impl Context {
     /// The named source, if it has finalized.
-    /// For any source: one of the members, if all have, or are lost, and nobody in this process can send (`me`).
+    /// For any source: one of the members, if all have, or are lost, and no thread of this process can send (`me`).
     pub(super) fn finalized(&self, source: Source, peers: &Peers, me: Option<Peer>) -> Option<Peer> {
         match source {
             Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer)),

@@ -6,8 +6,8 @@
 //! there is always room for others (Choudhury and Hahne, dynamic queue length thresholds). Above that comes what is under way when
 //! the order is given.
 //!
-//! Only messages that find no receive are counted, so others cost nothing; those to the process itself are not. A sender that never waits looks for orders once in
-//! [`LOOK_EVERY`] messages.
+//! Only messages that find no receive are counted, so others cost nothing; those to the process itself are not. A sender that never waits
+//! looks for orders once in [`LOOK_EVERY`] messages.
 
 use super::state::Content;
 

@@ -74,7 +74,7 @@ pub struct Agreement {
     decided: Option<Value>,
     /// At the leader, or at a member that others expect to lead.
     reports: BTreeMap<Place, (Value, Option<(Place, Value)>)>,
-    /// At the leader: its proposal, and who has accepted it.
+    /// At the leader: its proposal, and the members that have accepted it.
     proposal: Option<(Value, BTreeSet<Place>)>,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! **Revocation** is told by notes: a member that revokes a communicator, or hears that it is revoked, tells the members at distances
 //! of 1, 2, 4 … on both sides in the ring of those that it believes alive, and again when more of them die. As all agree in the end on
-//! who lives, and the ring connects these, all are told. Cost: 2 log2 n notes per member.
+//! which members live, and the ring connects these, all are told. Cost: 2 log2 n notes per member.
 //!
 //! **Agreements** ([`super::agreement`]) of a communicator are numbered by the calls, which all members make in the same order, and run
-//! one after the other. A shrink agrees on who lives and, with that, on a context number: all propose one, and if these differ, all try
-//! the largest, and agree again on whether all have got it.
+//! one after the other. A shrink agrees on which members live and, with that, on a context number: all propose one, and if these differ,
+//! all try the largest, and agree again on whether all have got it.
 //!
 //! Notes name a communicator by its context number alone. So a number that has been used like this is never used again by this
 //! process: a late note cannot meet another communicator. The last result of each communicator is kept until the library is closed,

@@ -12,14 +12,15 @@ use crate::transport;
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What a child that calls MPI is told.
-pub(super) const TEXT: &str = "this process was forked from a process that has initialized MPI: only that one may call MPI; start programs that use MPI with \
-     MPI_Comm_spawn";
+pub(super) const TEXT: &str = "this process was forked from a process that has initialized MPI: only that one may call MPI; start \
+                               programs that use MPI with MPI_Comm_spawn";
 
 /// From now on children are marked.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the function only stores to atomics and closes descriptors, which a child may do. Without memory for the entry, children are not marked.
+        // SAFETY: the function only stores to atomics and closes descriptors, which a child may do. Without memory for the entry,
+        // children are not marked.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }

@@ -3,15 +3,19 @@
 //! The first user opens the library ([`start`]), the last one closes it. After that it can be opened again, if the process
 //! manager accepts the process again.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::background::Background;
+use super::lock::{futex_wait, futex_wake};
 use super::{Guard, Mode, Phase, Runtime, State, forks, serving, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
 use crate::object::session::Session;
+
+/// Counts how often the library was closed, for threads that wait for it.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// `MPI_Init_thread`: returns the provided thread level, which is the required one.
 pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
@@ -60,13 +64,15 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
 /// `MPI_Session_init`.
 pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHandle> {
     let mut state = runtime.visit();
-    if enter(&mut state)? {
+    let is_first = enter(&mut state)?;
+    let errhandler = session.errhandler;
+    // Before any wait: other threads that leave meanwhile must see that the library is used.
+    let handle = state.sessions.add(session)?;
+    state.errhandlers.used(errhandler);
+    if is_first {
         // MPI_Session_init is local: it waits for no other rank.
         start::reach_out(&mut state, false)?;
     }
-    let errhandler = session.errhandler;
-    let handle = state.sessions.add(session)?;
-    state.errhandlers.used(errhandler);
     let alone = is_alone(&state);
     runtime.lock.set_alone(alone);
     state.engine.set_single(alone);
@@ -97,8 +103,12 @@ fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
     engine.take_undelivered(|peer| !comms.names.is_foreign(peer)).map_or(Ok(()), Err)
 }
 
-/// Opens the library, unless it is open; returns whether it was not.
-fn enter(state: &mut State) -> MpiResult<bool> {
+/// Opens the library, unless it is open; returns whether it was not. Waits first while another thread closes it.
+fn enter(state: &mut Guard<'_>) -> MpiResult<bool> {
+    while state.closes {
+        let seen = CLOSED.load(Ordering::Relaxed);
+        state.unlocked(|| futex_wait(&CLOSED, seen, None));
+    }
     let is_first = state.world.is_none();
     if is_first {
         forks::watch();
@@ -119,18 +129,32 @@ fn begin_progress(state: &mut State) -> MpiResult {
 
 /// Closes the library if it has no user any more.
 fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
-    let is_used = state.comms.world.is_some() || state.sessions.iter().next().is_some();
-    if let Some(background) = state.background.take_if(|_| !is_used) {
+    if !is_used(state)
+        && let Some(background) = state.background.take()
+    {
         background.stop();
         state.wake_others();
+        // Meanwhile another thread may begin a session, and even end it and close the library.
         state.unlocked(|| background.join());
     }
-    let closed = if is_used { Ok(()) } else { start::close(state) };
-    runtime.lock.set_alone(is_used && is_alone(state));
-    if !is_used {
-        Mode::Closed.set();
-    }
+    let closed = if is_used(state) || state.closes || state.world.is_none() { Ok(()) } else { close(state) };
+    runtime.lock.set_alone(is_alone(state));
     closed
+}
+
+/// Closes the library; threads that want to open it again wait until this is done.
+fn close(state: &mut Guard<'_>) -> MpiResult {
+    state.closes = true;
+    let closed = start::close(state);
+    state.closes = false;
+    Mode::Closed.set();
+    CLOSED.fetch_add(1, Ordering::Relaxed);
+    futex_wake(&CLOSED, i32::MAX);
+    closed
+}
+
+fn is_used(state: &State) -> bool {
+    state.comms.world.is_some() || state.sessions.iter().next().is_some()
 }
 
 /// Whether only one thread makes calls, as the only user has promised. With several users, each promises only for its

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use super::background::{ends, pause};
+use super::background::End;
 use super::{Guard, Moment, RUNTIME};
 
 /// Between two looks, and the longest time when the program sleeps in calls again and again.
@@ -24,36 +24,36 @@ const PERIOD_MAX: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 3;
 
 /// The thread's life.
-pub(super) fn run() {
+pub(super) fn run(end: &End) {
     let (mut idle, mut period) = (0, PERIOD);
-    while !ends() {
-        pause(period);
+    while !end.has_come() {
+        end.pause(period);
         idle = if RUNTIME.lock.is_inside() { 0 } else { idle + 1 };
-        if idle >= LOOKS && !ends() {
+        if idle >= LOOKS && !end.has_come() {
             idle = 0;
             // A program that sleeps in a call makes progress by itself.
-            let has_slept = serve(&mut RUNTIME.visit());
+            let has_slept = serve(&mut RUNTIME.visit(), end);
             period = if has_slept { PERIOD } else { (2 * period).min(PERIOD_MAX) };
         }
     }
 }
 
 /// Continues what is in progress until a thread of the program makes calls; returns whether it has slept meanwhile.
-fn serve(guard: &mut Guard<'_>) -> bool {
+fn serve(guard: &mut Guard<'_>, end: &End) -> bool {
     let mut entries = RUNTIME.lock.entries();
     let mut has_slept = false;
     loop {
         while guard.progress() {
             guard.let_others_in();
         }
-        if entries != RUNTIME.lock.entries() || guard.waiting.is_anybody_asleep() {
+        if entries != RUNTIME.lock.entries() || guard.waiting.has_sleeper() {
             return has_slept;
         }
-        let stop = guard.sleep(&mut |_, moment| moment == Moment::Sleep && ends());
+        let stop = guard.sleep(&mut |_, moment| moment == Moment::Sleep && end.has_come());
         // The sleep gives the lock away, and takes it again.
         entries = entries.wrapping_add(1);
         has_slept = true;
-        if stop || ends() {
+        if stop || end.has_come() {
             return has_slept;
         }
     }

@@ -85,6 +85,8 @@ pub struct State {
     pub(super) lookups: Lookups,
     /// How many times the library has been opened.
     pub(super) opened: u32,
+    /// Whether a thread is closing it.
+    pub(super) closes: bool,
     /// The thread that makes progress while the program computes.
     pub(super) background: Option<super::background::Background>,
     /// How waiting goes.
@@ -151,6 +153,7 @@ impl Default for State {
             farewells: Farewells::default(),
             lookups: Lookups::default(),
             opened: 0,
+            closes: false,
             background: None,
             waiting: super::waiting::Waiting::default(),
         }

@@ -33,7 +33,7 @@ impl Waiting {
     }
 
     /// Whether a thread sleeps in a call.
-    pub(super) fn is_anybody_asleep(&self) -> bool {
+    pub(super) fn has_sleeper(&self) -> bool {
         self.sleeper.is_some() || self.others > 0
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rsd_proto::v1::{Inventory, NodeAddress, NodeInfo};
+use rsd_proto::v1::{Ancestor, Inventory, NodeAddress, NodeInfo};
 
 /// The beginnings of the names of interfaces between this machine's own virtual machines and containers. Other machines do not
 /// reach their addresses, and several machines have the same ones.
@@ -222,6 +222,14 @@ pub fn dialable(node: &NodeInfo, machine: &str) -> Vec<String> {
         }
     }
     known
+}
+
+/// Returns where a program on `machine` dials a standby: `addresses` once it is the head, `daemon` until then. `head`: what it will be as
+/// the head.
+pub fn of_standby(head: &NodeInfo, machine: &str) -> Ancestor {
+    let daemon = NodeInfo { listen: head.daemon_listen.clone(), ..head.clone() };
+    let (addresses, daemon) = (dialable(head, machine), dialable(&daemon, machine));
+    Ancestor { node: head.node, addresses, name: head.name.clone(), daemon }
 }
 
 /// Returns whether a daemon on `machine` may become a child of this node, which listens or would open a port for it.

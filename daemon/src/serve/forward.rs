@@ -10,7 +10,7 @@ use rsd_core::JobId;
 use rsd_core::rsd::Caller;
 use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::services::dvm_server::Dvm;
-use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, refusal};
+use rsd_proto::transport::{Share, Shares, Stamped, dvm_client, exit, for_request, refusal};
 use rsd_proto::v1::{
     AttachRequest, CancelRequest, ChangeJobRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector,
     InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone,
@@ -88,7 +88,7 @@ impl ForwardService {
         let (accepted, answer) = oneshot::channel();
         let service = self.clone();
         // A task of its own, because this handler ends with the client's connection.
-        tokio::spawn(async move {
+        tokio::spawn(for_request(async move {
             let mut events = match open.await {
                 Ok(reply) => reply.into_inner(),
                 Err(status) => return drop(accepted.send(Err(status))),
@@ -103,7 +103,7 @@ impl ForwardService {
                 }
             }
             drop(turn);
-        });
+        }));
         answer.await.map_err(|_| Status::internal("the submission was lost"))??;
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }

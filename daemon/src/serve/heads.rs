@@ -4,14 +4,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rsd_core::addresses::dialable;
+use rsd_core::addresses::{dialable, of_standby};
 use rsd_core::rsd::{Answer, Call, Caller, StandbyCall};
 use rsd_proto::services::heads_server::Heads;
 use rsd_proto::transport::{Own, Peer, Who, exit, heads_client, refusal};
 use rsd_proto::v1::follow_down::Body;
 use rsd_proto::v1::{
     AllowStandbyRequest, Ancestor, FollowBegin, FollowDown, FollowUp, GetEpochRequest, HeadEpoch, HeadInfo,
-    KeptStandby, NodeInfo, PromoteReply, PromoteRequest, ShowHeadRequest, StandbyInfo, follow_up,
+    KeptStandby, PromoteReply, PromoteRequest, ShowHeadRequest, StandbyInfo, follow_up,
 };
 use tokio::sync::{RwLock, mpsc};
 use tokio_stream::Stream;
@@ -75,7 +75,7 @@ impl HeadService {
     fn info(&self, standbys: Vec<KeptStandby>) -> HeadInfo {
         let standbys = standbys.into_iter().map(|standby| {
             let head = standby.head.unwrap_or_default();
-            let mut addresses = rsd_core::addresses::dialable(&head, "");
+            let mut addresses = dialable(&head, "");
             if addresses.is_empty() && !head.listen.is_empty() {
                 addresses.push(head.listen); // only this machine reaches it
             }
@@ -136,17 +136,9 @@ impl Heads for HeadService {
         // This daemon ends when it has handed over, but not before the answer is here.
         let _asks = self.asks.read().await;
         let machine = network::machine();
-        let standbys = self.standbys(caller, StandbyCall::List).await?.into_iter().map(|standby| {
-            let head = standby.head.unwrap_or_default();
-            let daemon = NodeInfo { listen: head.daemon_listen.clone(), ..head };
-            Ancestor {
-                node: standby.node,
-                daemon: dialable(&daemon, &machine),
-                name: daemon.name,
-                ..Ancestor::default()
-            }
-        });
-        let standbys: Vec<Ancestor> = standbys.collect();
+        let standbys = self.standbys(caller, StandbyCall::List).await?;
+        let heads = standbys.into_iter().filter_map(|standby| standby.head);
+        let standbys: Vec<Ancestor> = heads.map(|head| of_standby(&head, &machine)).collect();
         let stamped = |request: PromoteRequest| Callers::stamped(caller, request);
         ask::promote(own, &standbys, self.dial_deadline, request, stamped).await.map(Response::new)
     }

@@ -169,6 +169,17 @@ fn hops(headers: &HeaderMap) -> u32 {
     headers.get(HOPS_KEY).and_then(|hops| hops.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
+/// Makes `work` a part of the request that this task handles, also in another task: requests that it makes count as that one, forwarded.
+pub fn for_request<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let hops = HOPS.try_with(|hops| *hops).ok();
+    async move {
+        match hops {
+            Some(hops) => HOPS.scope(hops, work).await,
+            None => work.await,
+        }
+    }
+}
+
 /// Counts a request that is made while another one is handled as that one, forwarded.
 pub(super) fn count_hop(metadata: &mut MetadataMap) {
     if let Ok(hops) = HOPS.try_with(|hops| hops.saturating_add(1)) {
@@ -233,6 +244,18 @@ mod tests {
         assert!(metadata.is_empty(), "a client's own request");
         HOPS.scope(3, async { count_hop(&mut metadata) }).await;
         assert_eq!(hops(&metadata.into_headers()), 4);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_another_task_forwards_is_counted_too() {
+        let count = async {
+            let mut metadata = MetadataMap::new();
+            count_hop(&mut metadata);
+            hops(&metadata.into_headers())
+        };
+        let spawned = HOPS.scope(3, async { tokio::spawn(for_request(count)) }).await;
+        assert_eq!(spawned.await.unwrap(), 4);
+        assert_eq!(for_request(async { 7 }).await, 7, "outside of any request");
     }
 
     #[test]

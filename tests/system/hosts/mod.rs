@@ -6,6 +6,7 @@ mod hosts_themselves;
 mod joining;
 mod losses;
 mod partitions;
+mod pods;
 mod programs;
 mod readme;
 mod ssh;

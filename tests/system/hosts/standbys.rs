@@ -112,10 +112,9 @@ fn of_two_heads_in_a_divided_network_each_node_obeys_one_and_the_earlier_gives_w
     stop(&cluster, "c");
 }
 
-/// A DVM of `head` and its standbys `b` and `c`, with its lease in an etcd on `judge`, which ends with the second value.
-fn with_judge() -> Option<(Cluster, Running)> {
-    let network: Network = Plan::of(&["head", "b", "c", "judge"]).start()?;
-    let judge = network.host("judge");
+/// Starts an etcd on a host, and writes the certificates for it below /run/etcd on all hosts; returns its address too.
+pub(super) fn judge(network: &Network, at: &str) -> (Running, String) {
+    let judge = network.host(at);
     let (address, dir) = (judge.address().to_string(), Path::new("/run/etcd"));
     let certificates = Certificates::new(&[&address]);
     for host in network.hosts() {
@@ -127,17 +126,21 @@ fn with_judge() -> Option<(Cluster, Running)> {
     let url = format!("https://{}", judge.at(2379));
     let etcd = serving(judge.call("etcd"), Guard::Certificates, dir, (&url, &url, "http://127.0.0.1:2380"));
     let etcd = etcd.deadline(Duration::from_secs(600)).start();
-    let file = |name: &str| dir.join(name).display().to_string();
-    let settings = format!(
-        "{QUICK}[head]\netcd = [\"{url}\"]\nlease = \"4s\"\netcd_authority = \"{}\"\netcd_certificate = \"{}\"\netcd_key = \"{}\"\n",
-        file("authority.pem"),
-        file("client.pem"),
-        file("client-key.pem"),
-    );
     eventually("etcd listens", WITHIN, || {
         let connect = format!("exec 3<>/dev/tcp/{address}/2379");
         judge.call("bash").args(["-c", &connect]).end().status.success().then_some(())
     });
+    (etcd, url)
+}
+
+/// A DVM of `head` and its standbys `b` and `c`, with its lease in an etcd on `judge`, which ends with the second value.
+fn with_judge() -> Option<(Cluster, Running)> {
+    let network: Network = Plan::of(&["head", "b", "c", "judge"]).start()?;
+    let (etcd, url) = judge(&network, "judge");
+    let settings = format!(
+        "{QUICK}[head]\netcd = [\"{url}\"]\nlease = \"4s\"\netcd_authority = \"/run/etcd/authority.pem\"\n\
+         etcd_certificate = \"/run/etcd/client.pem\"\netcd_key = \"/run/etcd/client-key.pem\"\n",
+    );
     let mut cluster = Cluster::on(network, &["head"], 4, &settings);
     for standby in ["b", "c"] {
         cluster.join(standby, &["--standby", "0.0.0.0:7817"]);

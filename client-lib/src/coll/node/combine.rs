@@ -1,4 +1,4 @@
-//! Reductions over shared memory: who combines which part of what all have left.
+//! Reductions over shared memory: which member combines which part of what all have left.
 //!
 //! With two members, each combines both vectors into its own memory. With more, the last one to arrive combines a short vector for
 //! all; of a longer one, each member combines a slice. Slices take one operation more, but all cores take part: the operation that

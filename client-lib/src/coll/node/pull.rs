@@ -6,7 +6,8 @@
 //! and all later ones use messages. Each member's pid is verified once with a word of that member's own, because in another
 //! pid namespace the number may belong to a different process.
 
-use super::work::{agreed, died, differ, stamp};
+use super::meeting::Awaited;
+use super::work::{agreed, differ, stamp};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
@@ -44,21 +45,13 @@ impl<'a> Pull<'a> {
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<bool>> {
         loop {
-            let number = match self.waits {
-                Some(number) => number,
-                None => {
-                    if !node.has_room() {
-                        return node.broken().map(|rank| Err(died(rank)));
-                    }
-                    let number = self.arrive(node);
-                    self.waits = Some(number);
-                    number
-                }
+            let mut waits = self.waits;
+            let met = node.meet(&mut waits, Awaited::All, |node| self.arrive(node));
+            self.waits = waits;
+            let number = match met? {
+                Ok(number) => number,
+                Err(error) => return Some(Err(error)),
             };
-            if !node.all_arrived(number) {
-                return node.broken().map(|rank| Err(died(rank)));
-            }
-            self.waits = None;
             match self.went_well {
                 None => {
                     if let Err(error) = agreed(node, number, stamp(self.call)) {
@@ -86,8 +79,7 @@ impl<'a> Pull<'a> {
             Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
         };
         if arrival == Arrival::Last {
-            let differing = (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp));
-            node.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
+            node.finish_checked(number, |other| differ(other, stamp), |_| ());
         }
         number
     }

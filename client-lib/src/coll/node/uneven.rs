@@ -10,8 +10,9 @@
 //! as many operations as that takes. In a gather or scatter, blocks that do not fit into one operation travel as messages ([`Rest`]):
 //! so no member waits for one on which it does not depend.
 
+use super::meeting::Awaited;
 use super::way::{PIECED_FOR_EACH, share};
-use super::work::{REFUSED, died, disagrees, take};
+use super::work::{REFUSED, disagrees, take};
 use super::{Arrival, Node};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -99,26 +100,13 @@ impl<'a> UnevenWork<'a> {
     /// Continues the call; once it is over, returns what is left.
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<Rest>> {
         loop {
-            let number = match self.waits {
-                Some(number) => number,
-                None => {
-                    if !node.has_room() {
-                        return node.broken().map(|rank| Err(died(rank)));
-                    }
-                    let number = self.arrive(node);
-                    self.waits = Some(number);
-                    number
-                }
+            let (mut waits, awaited) = (self.waits, self.awaited(node));
+            let met = node.meet(&mut waits, awaited, |node| self.arrive(node));
+            self.waits = waits;
+            let number = match met? {
+                Ok(number) => number,
+                Err(error) => return Some(Err(error)),
             };
-            let is_there = match self.awaited(node) {
-                Awaited::None => true,
-                Awaited::One(member) => node.has_arrived(number, member),
-                Awaited::All => node.all_arrived(number),
-            };
-            if !is_there {
-                return node.broken().map(|rank| Err(died(rank)));
-            }
-            self.waits = None;
             if let Err(error) = self.agreed(node, number) {
                 return Some(Err(error));
             }
@@ -219,9 +207,7 @@ impl<'a> UnevenWork<'a> {
             }
         };
         if arrival == Arrival::Last {
-            let kind = stamp >> 32;
-            let differing = (0..node.size()).find(|member| node.stamp(number, *member) >> 32 != kind);
-            node.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
+            node.finish_checked(number, |other| other >> 32 != stamp >> 32, |_| ());
         }
         number
     }
@@ -229,15 +215,14 @@ impl<'a> UnevenWork<'a> {
     /// Whether the members that this one depends on have called the same function.
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
         let (kind, me) = (self.stamp() >> 32, node.rank);
-        let differs = |member: &u32| node.stamp(number, *member) >> 32 != kind;
+        let differs = |stamp: u64| stamp >> 32 != kind;
         let differing = match self.awaited(node) {
-            Awaited::None => None,
-            Awaited::One(member) => Some(member).filter(differs),
             // A member that has refused must not keep the others from their blocks in a gather or scatter: see `read`.
             Awaited::All if !matches!(self.call, Uneven::Alltoall { .. }) => {
-                (0..node.size()).find(|it| *it != me && differs(it) && node.stamp(number, *it) != REFUSED)
+                let differs = |stamp: u64| differs(stamp) && stamp != REFUSED;
+                (0..node.size()).find(|it| *it != me && differs(node.stamp(number, *it)))
             }
-            Awaited::All => (0..node.size()).find(differs),
+            awaited => node.differing(number, awaited, differs),
         };
         differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
     }
@@ -326,14 +311,6 @@ impl<'a> UnevenWork<'a> {
         }
         len == expected
     }
-}
-
-/// The members that a member waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    None,
-    One(u32),
-    All,
 }
 
 /// The bytes (offset, length) of a block that an operation brings.

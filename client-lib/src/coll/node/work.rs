@@ -1,7 +1,8 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
+use super::meeting::Awaited;
 use super::way::{Cut, class};
-use super::{Arrival, Node, REVOKED};
+use super::{Arrival, Node};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -28,16 +29,6 @@ pub struct Work<'a> {
     waits: Option<u64>,
 }
 
-/// The members that a member waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    None,
-    One(u32),
-    /// The members before this one.
-    Before(u32),
-    All,
-}
-
 impl<'a> Work<'a> {
     /// For a call for which [`super::way()`] returned [`super::Way::Slots`], over this memory.
     pub fn new(
@@ -56,27 +47,13 @@ impl<'a> Work<'a> {
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
         loop {
-            let number = match self.waits {
-                Some(number) => number,
-                None => {
-                    if !node.has_room() {
-                        return node.broken().map(|rank| Err(died(rank)));
-                    }
-                    let number = self.arrive(node);
-                    self.waits = Some(number);
-                    number
-                }
+            let (mut waits, awaited) = (self.waits, self.awaited(node.rank));
+            let met = node.meet(&mut waits, awaited, |node| self.arrive(node));
+            self.waits = waits;
+            let number = match met? {
+                Ok(number) => number,
+                Err(error) => return Some(Err(error)),
             };
-            let is_there = match self.awaited(node.rank) {
-                Awaited::None => true,
-                Awaited::One(member) => node.has_arrived(number, member),
-                Awaited::Before(me) => (0..me).all(|member| node.has_arrived(number, member)),
-                Awaited::All => node.all_arrived(number),
-            };
-            if !is_there {
-                return node.broken().map(|rank| Err(died(rank)));
-            }
-            self.waits = None;
             if let Err(error) = self.agreed(node, number) {
                 return Some(Err(error));
             }
@@ -143,8 +120,8 @@ impl<'a> Work<'a> {
             Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(node, stamp, own(in_place)),
         };
         if arrival == Arrival::Last {
-            let verdict = self.compute(node, number);
-            node.finish(number, verdict);
+            let own = self::stamp(self.call);
+            node.finish_checked(number, |stamp| differ(stamp, own), |node| self.compute(node, number));
         }
         number
     }
@@ -175,17 +152,11 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// The last member checks that all have called the same function, and combines the operands for all.
-    fn compute(&self, node: &Node, number: u64) -> u64 {
-        let stamp = stamp(self.call);
-        let differing = (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp));
-        if let Some(differing) = differing {
-            return u64::from(differing) + 1;
-        }
+    /// The last member combines the operands for all.
+    fn compute(&self, node: &Node, number: u64) {
         if let Call::Allreduce { .. } | Call::Reduce { .. } = self.call {
             self.combine_for_all(node, number);
         }
-        0
     }
 
     /// Reads the data that it waited for.
@@ -269,12 +240,11 @@ impl<'a> Work<'a> {
     /// Whether the members that this one depends on have called the same function.
     #[inline]
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        let differing = match self.awaited(node.rank) {
-            Awaited::None => None,
-            Awaited::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
-            Awaited::Before(me) => (0..me).find(|member| node.stamp(number, *member) != stamp(self.call)),
-            Awaited::All => return agreed(node, number, stamp(self.call)),
-        };
+        let (awaited, own) = (self.awaited(node.rank), stamp(self.call));
+        if awaited == Awaited::All {
+            return agreed(node, number, own);
+        }
+        let differing = node.differing(number, awaited, |stamp| differ(stamp, own));
         differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
     }
 }
@@ -337,7 +307,7 @@ pub(super) const REFUSED: u64 = 14 << 56;
 /// Takes part in a call, of either way, without data: this member's arguments are invalid. Those that depend on it notice it.
 pub fn refuse(node: &mut Node) -> Option<MpiResult> {
     if !node.has_room() {
-        return node.broken().map(|rank| Err(died(rank)));
+        return node.died();
     }
     let (number, arrival) = node.arrive(REFUSED, 0, true, |_| ());
     if arrival == Arrival::Last {
@@ -353,17 +323,9 @@ pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
     let differing = if node.is_counted() {
         node.verdict(number).checked_sub(1).map(|member| member as u32)
     } else {
-        (0..node.size()).find(|member| differ(node.stamp(number, *member), stamp))
+        node.differing(number, Awaited::All, |other| differ(other, stamp))
     };
     differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
-}
-
-#[cold]
-pub(super) fn died(rank: u32) -> MpiError {
-    if rank == REVOKED {
-        return MpiError::was_revoked();
-    }
-    MpiError::proc_aborted(format!("rank {rank} of the communicator has died"))
 }
 
 #[cold]

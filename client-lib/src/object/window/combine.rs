@@ -1,10 +1,10 @@
 //! Accumulates: combine data with memory, so that no other accumulate on the same elements comes in between.
 //!
-//! The process that performs one, which is the origin itself or the target for an origin on another node, uses the same guards, those of the member that
-//! owns the memory ([`super::board`]): the word of a range for as long as it works there, whatever the operation is. So long accumulates
-//! run at the speed of plain loops, and one of a single element costs one atomic operation. Where all members have asked for a granularity
-//! of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: no process waits for another, but each
-//! element costs an atomic operation.
+//! The process that performs one, which is the origin itself or the target for an origin on another node, uses the same guards, those of
+//! the member that owns the memory ([`super::board`]): the word of a range for as long as it works there, whatever the operation is. So
+//! long accumulates run at the speed of plain loops, and one of a single element costs one atomic operation. Where all members have asked
+//! for a granularity of single elements (`mpi_accumulate_granularity`), the hardware's atomics are used instead: no process waits for
+//! another, but each element costs an atomic operation.
 //!
 //! Which guard an element has depends only on its type and place, never on the length of the accumulate.
 
@@ -120,7 +120,7 @@ pub struct Accumulate<'a> {
     pub done: usize,
 }
 
-/// Where the elements are, and who combines.
+/// Where the elements are, and which process combines them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Site<'a> {
     pub(super) place: Place,

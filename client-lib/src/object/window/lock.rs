@@ -5,8 +5,8 @@
 //!  wanting: | processes that wait for it alone |
 //! ```
 //!
-//! A process that cannot have it now tries again. While one wants it alone, nobody new shares it. Otherwise the order is that of chance: a
-//! process that keeps its turn while it sleeps would stop all others.
+//! A process that cannot have it now tries again. While one wants it alone, no other process begins to share it. Otherwise the order is that of
+//! chance: a process that keeps its turn while it sleeps would stop all others.
 
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -103,7 +103,7 @@ mod models {
 
     use super::*;
 
-    /// What one writes alone, all see that have the lock later, and nobody has it with the one.
+    /// What a process writes alone, all see that have the lock later, and no other process has the lock at that time.
     #[test]
     fn loom_the_memory_belongs_to_those_that_have_the_lock() {
         loom::model(|| {

@@ -2,8 +2,8 @@
 //!
 //! Memory that the window has made is on the board, which all members of the node have mapped. Memory of the user is reached through the
 //! kernel (`process_vm_readv`), if that is permitted. Locks are words on the board. A member that waits for one, or for the others at a fence,
-//! sleeps as in any other wait: before that it counts itself among the sleepers and looks once more, and whoever changes something wakes
-//! all sleepers.
+//! sleeps as in any other wait: before that it counts itself among the sleepers and looks once more, and a process that changes something
+//! wakes all sleepers.
 
 use std::os::fd::OwnedFd;
 

@@ -204,7 +204,7 @@ impl Window {
             Kind::LockShared | Kind::LockExclusive => {
                 let alone = call.kind == Kind::LockExclusive;
                 if !self.waiting.queue.is_empty() || !self.near.try_lock_for(origin, alone) {
-                    // Before another look: whoever releases the lock wakes this process.
+                    // Before another look: the process that releases the lock wakes this one.
                     self.near.announce_sleep(true);
                     self.waiting.queue.push_back((origin, alone));
                     self.origins[origin as usize].busy = Busy::Locking;

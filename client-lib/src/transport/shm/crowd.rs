@@ -23,7 +23,7 @@ impl Crowd {
     /// Another process joins: 0 for this one.
     pub(super) fn add(&mut self, pid: i32) {
         // A process of another pid namespace has no number here, and a mask with more than 1,024 cores does not fit: those are not
-        // counted, so nobody is taken for crowded who may not be.
+        // counted, so no process is taken for crowded that may not be.
         let Some(cores) = (pid >= 0).then(|| sched_getaffinity(Pid::from_raw(pid)).ok()).flatten() else { return };
         let session = |pid: i32| getsid(Some(Pid::from_raw(pid))).ok();
         self.has_strangers |= session(pid).is_none_or(|theirs| Some(theirs) != session(0));

@@ -266,9 +266,9 @@ sys.stdin.read()
             assert_eq!(line, "bound\n");
             child
         };
-        // The second of these names is bound, but nobody listens.
+        // The second of these names is bound, but no process listens.
         let mut first = squat(0..3);
-        let NoAnswer::Foreign(why) = call(name).unwrap_err() else { panic!("a squatter was taken for nobody") };
+        let NoAnswer::Foreign(why) = call(name).unwrap_err() else { panic!("a squatter was taken for no process") };
         assert!(why.contains("belongs to user 65534"), "{why}");
         let listener = listen_as(name).unwrap();
         assert_eq!(call(name).unwrap().1, std::process::id() as i32);

@@ -150,6 +150,20 @@ fn loopback_is_for_the_same_machine_only() {
 }
 
 #[test]
+fn a_standby_is_dialled_at_other_addresses_once_it_is_the_head() {
+    let mut head = node("0.0.0.0:7817", None, &TWO[..1]);
+    (head.node, head.name, head.daemon_listen) = (4, "n4".into(), "127.0.0.1:9".into());
+    let here = of_standby(&head, "A");
+    assert_eq!((here.node, here.name.as_str()), (4, "n4"));
+    assert_eq!(
+        (here.addresses, here.daemon),
+        (vec!["127.0.0.1:7817".into(), "10.0.0.5:7817".into()], vec!["127.0.0.1:9".into()])
+    );
+    let elsewhere = of_standby(&head, "B");
+    assert_eq!((elsewhere.addresses, elsewhere.daemon), (vec!["10.0.0.5:7817".into()], Vec::new()));
+}
+
+#[test]
 fn the_address_that_was_reached_comes_first() {
     let reached = node("[::]:7", Some("fd00::5"), TWO);
     assert_eq!(dialable(&reached, "B"), ["[fd00::5]:7", "10.0.0.5:7"]);

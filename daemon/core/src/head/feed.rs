@@ -48,7 +48,7 @@ pub(super) struct Feed {
     last: u64,
     /// The number of the last event whose record was taken for the journal.
     saved: u64,
-    /// Of jobs of an earlier head: the numbers of events that tell what may be logged again.
+    /// Of jobs of an earlier head that have not ended: the numbers of events that tell what may be logged again.
     told_before: BTreeMap<JobId, Vec<u64>>,
     /// Jobs that have been submitted and have not ended.
     jobs: BTreeMap<JobId, Known>,
@@ -232,8 +232,8 @@ impl Feed {
     pub(super) fn restoring(&mut self, restores: bool) {
         if self.restores && !restores {
             let events = &self.events;
-            let has_ended = |number| find(events, number).is_some_and(|change| matches!(change, Change::Ended(_)));
-            self.told_before.retain(|_, told| told.last().is_some_and(|last| !has_ended(*last)));
+            let goes_on = |number| find(events, number).is_some_and(|change| !matches!(change, Change::Ended(_)));
+            self.told_before.retain(|_, told| told.last().is_some_and(|last| goes_on(*last)));
         }
         self.restores = restores;
     }
@@ -303,6 +303,7 @@ impl Feed {
         }
         if matches!(event.body, Some(job_event::Body::Ended(_))) {
             self.jobs.remove(&job);
+            self.told_before.remove(&job);
         }
     }
 
@@ -371,7 +372,8 @@ impl Feed {
     }
 
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
-        self.jobs.keys().map(|job| format!("job {job} among the events"))
+        let told_before = self.told_before.keys().filter(|job| !self.jobs.contains_key(job));
+        self.jobs.keys().chain(told_before).map(|job| format!("job {job} among the events"))
     }
 }
 
@@ -635,6 +637,7 @@ mod tests {
         assert!(kinds[0].contains("HeadStarted") && kinds[1].contains("rank: 6"), "{kinds:#?}");
         assert!(kinds[2].contains("Killing") && kinds[3].contains("Ended"), "{kinds:#?}");
         assert_eq!((next.take_unsaved().count(), next.leftovers().count()), (4, 0));
+        assert!(next.told_before.is_empty(), "{:?}", next.told_before);
         // Numbers rise, also if the clock does not.
         assert!(events.is_sorted_by(|one, other| one.number < other.number));
         // A client that has followed the first head goes on with this one.

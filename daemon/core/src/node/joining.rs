@@ -149,13 +149,8 @@ impl Node {
         let above = std::iter::once(me).chain(above).collect();
         let standbys = match &self.standbys {
             Standbys::Here(heads) => {
-                let at = |head: &NodeInfo| {
-                    let daemon = NodeInfo { listen: head.daemon_listen.clone(), ..head.clone() };
-                    let (addresses, daemon) =
-                        (addresses::dialable(head, machine), addresses::dialable(&daemon, machine));
-                    wire::Ancestor { node: head.node, addresses, name: head.name.clone(), daemon }
-                };
-                heads.iter().map(at).filter(|standby| !standby.addresses.is_empty()).collect()
+                let seen = heads.iter().map(|head| addresses::of_standby(head, machine));
+                seen.filter(|standby| !standby.addresses.is_empty()).collect()
             }
             Standbys::Told(told) => {
                 let usable = |told: &wire::Ancestor| wire::Ancestor {

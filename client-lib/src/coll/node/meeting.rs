@@ -1,0 +1,86 @@
+//! How a call meets the other members at an operation: it arrives, and waits for those on which it depends. The last member to arrive finds
+//! out whether all have called the same function.
+
+use super::{Node, REVOKED};
+use crate::error::{MpiError, MpiResult};
+
+/// The members that a member waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    None,
+    One(u32),
+    /// The members before this one.
+    Before(u32),
+    All,
+}
+
+impl Node {
+    /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
+    /// arrived, too. `waits` has the number in between. The error is that a member has died meanwhile.
+    #[inline]
+    pub(super) fn meet(
+        &mut self,
+        waits: &mut Option<u64>,
+        awaited: Awaited,
+        arrive: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<MpiResult<u64>> {
+        let number = match *waits {
+            Some(number) => number,
+            None if !self.has_room() => return self.died(),
+            None => *waits.insert(arrive(self)),
+        };
+        if !self.is_there(number, awaited) {
+            return self.died();
+        }
+        *waits = None;
+        Some(Ok(number))
+    }
+
+    /// Whether the awaited members have arrived at an operation.
+    #[inline]
+    fn is_there(&mut self, number: u64, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::None => true,
+            Awaited::One(member) => self.has_arrived(number, member),
+            Awaited::Before(me) => (0..me).all(|member| self.has_arrived(number, member)),
+            Awaited::All => self.all_arrived(number),
+        }
+    }
+
+    /// The first of the awaited members whose stamp at an operation differs.
+    #[inline]
+    pub(super) fn differing(&self, number: u64, awaited: Awaited, differs: impl Fn(u64) -> bool) -> Option<u32> {
+        let does = |member: &u32| differs(self.stamp(number, *member));
+        match awaited {
+            Awaited::None => None,
+            Awaited::One(member) => Some(member).filter(does),
+            Awaited::Before(me) => (0..me).find(does),
+            Awaited::All => (0..self.size()).find(does),
+        }
+    }
+
+    /// The error of a call that will never end, if a member has died.
+    #[inline]
+    pub(super) fn died<T>(&self) -> Option<MpiResult<T>> {
+        self.broken().map(|rank| Err(died(rank)))
+    }
+
+    /// Ends an operation as the last member to arrive: if no member's stamp differs, `compute` makes the result; otherwise the others learn
+    /// which member called a different function.
+    #[inline]
+    pub(super) fn finish_checked(&mut self, number: u64, differs: impl Fn(u64) -> bool, compute: impl FnOnce(&Self)) {
+        let differing = self.differing(number, Awaited::All, differs);
+        if differing.is_none() {
+            compute(self);
+        }
+        self.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
+    }
+}
+
+#[cold]
+fn died(rank: u32) -> MpiError {
+    if rank == REVOKED {
+        return MpiError::was_revoked();
+    }
+    MpiError::proc_aborted(format!("rank {rank} of the communicator has died"))
+}
