@@ -253,7 +253,7 @@ mod tests {
             count_hop(&mut metadata);
             hops(&metadata.into_headers())
         };
-        let spawned = HOPS.scope(3, async { tokio::spawn(for_request(count)) }).await;
+        let spawned = HOPS.sync_scope(3, || tokio::spawn(for_request(count)));
         assert_eq!(spawned.await.unwrap(), 4);
         assert_eq!(for_request(async { 7 }).await, 7, "outside of any request");
     }
