@@ -82,7 +82,7 @@ impl Buffer {
             Shape::Scattered { layout, .. } => Some(layout),
             Shape::Device(_) => return Ok(self),
         };
-        Ok(Self { base, len, shape: Shape::Device(Arc::new(Part::new(found, base, layout, len)?)) })
+        Ok(Self { base, len, shape: Shape::Device(Part::new(found, base, layout, len)?) })
     }
 
     /// Its part of a device's memory, if it lies there.
@@ -105,7 +105,7 @@ impl Buffer {
     pub fn streamed(self) -> Self {
         match &self.shape {
             Shape::Contiguous | Shape::Scattered { .. } => self,
-            Shape::Device(part) => Self { shape: Shape::Device(Arc::new(part.streamed())), ..self },
+            Shape::Device(part) => Self { shape: Shape::Device(part.streamed()), ..self },
         }
     }
 
@@ -202,7 +202,7 @@ impl Buffer {
             Shape::Scattered { layout, start } => {
                 Self { base: self.base, len, shape: Shape::Scattered { layout: Arc::clone(layout), start: start + at } }
             }
-            Shape::Device(part) => Self { base: self.base, len, shape: Shape::Device(Arc::new(part.part(at, len))) },
+            Shape::Device(part) => Self { base: self.base, len, shape: Shape::Device(part.part(at, len)) },
         }
     }
 
@@ -279,14 +279,14 @@ impl Buffer {
         match (&self.shape, &to.shape) {
             (Shape::Device(from), Shape::Device(into)) => from.copy_to(into, len),
             (Shape::Device(from), _) => {
-                from.read_with(0, len, |piece, at, len| {
+                from.read_with(0, len, &mut |piece, at, len| {
                     // SAFETY: `read_with` passes this many bytes.
                     unsafe { to.copy_from(at, piece, len) };
                     true
                 });
             }
             (_, Shape::Device(into)) => {
-                into.write_with(0, len, |piece, at, len| {
+                into.write_with(0, len, &mut |piece, at, len| {
                     // SAFETY: `write_with` has room for this many bytes.
                     unsafe { self.copy_to(at, piece, len) };
                     true

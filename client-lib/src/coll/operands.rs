@@ -165,6 +165,12 @@ impl Operands {
     #[inline]
     pub fn store(&self) -> MpiResult {
         self.staged.iter().filter(|it| it.stores).try_for_each(Staged::store)?;
+        self.settle()
+    }
+
+    /// Waits for all copies to and from devices; fails if one has failed.
+    #[inline]
+    pub fn settle(&self) -> MpiResult {
         let lent = || [&self.send.buffer, &self.recv.buffer].into_iter().chain(&self.send_to).chain(&self.recv_from);
         if self.is_streamed {
             lent().for_each(Buffer::flush);

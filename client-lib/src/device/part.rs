@@ -53,10 +53,10 @@ enum Other {
 impl Part {
     /// `len` packed bytes: of elements with a layout, the first at `base`, or without one, from `base` on. Fails with class
     /// `MPI_ERR_BUFFER` if the memory cannot be used.
-    pub fn new(found: Found, base: *mut u8, layout: Option<Arc<Layout>>, len: usize) -> MpiResult<Self> {
+    pub fn new(found: Found, base: *mut u8, layout: Option<Arc<Layout>>, len: usize) -> MpiResult<Arc<Self>> {
         let context =
             Context::find(found.context, found.device).map_err(|code| failed(None, base.addr() as u64, code))?;
-        Ok(Self {
+        Ok(Arc::new(Self {
             context,
             found,
             base: base.addr() as u64,
@@ -65,21 +65,25 @@ impl Part {
             len,
             stream: None,
             fault: AtomicI32::new(0),
-        })
+        }))
     }
 
     /// The part of `len` packed bytes that starts at `at`.
-    pub fn part(&self, at: usize, len: usize) -> Self {
+    #[cold]
+    #[inline(never)]
+    pub fn part(&self, at: usize, len: usize) -> Arc<Self> {
         self.piece(at, len, None)
     }
 
     /// The same part, to be read or written once, in order: then [`Part::settle`] must follow the last write.
-    pub fn streamed(&self) -> Self {
+    #[cold]
+    #[inline(never)]
+    pub fn streamed(&self) -> Arc<Self> {
         self.piece(0, self.len, Some(Mutex::default()))
     }
 
-    fn piece(&self, at: usize, len: usize, stream: Option<Mutex<Stream>>) -> Self {
-        Self {
+    fn piece(&self, at: usize, len: usize, stream: Option<Mutex<Stream>>) -> Arc<Self> {
+        Arc::new(Self {
             context: Arc::clone(&self.context),
             found: self.found,
             base: self.base,
@@ -88,7 +92,7 @@ impl Part {
             len,
             stream,
             fault: AtomicI32::new(0),
-        }
+        })
     }
 
     /// Passes the pieces that hold these packed bytes to `visit`, in packed order, until it returns false: addresses of the device.
@@ -115,8 +119,10 @@ impl Part {
     /// # Safety
     ///
     /// `len` bytes at `into` must be writable.
+    #[cold]
+    #[inline(never)]
     pub unsafe fn read(&self, at: usize, into: *mut u8, len: usize) {
-        self.read_with(at, len, |from, done, len| {
+        self.read_with(at, len, &mut |from, done, len| {
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from, into.add(done), len) };
             true
@@ -125,8 +131,10 @@ impl Part {
 
     /// As [`Part::read`], but passes the bytes on piece by piece: their address, how many came before, their number. Stops when `take`
     /// returns false, and returns that.
-    pub fn read_with(&self, at: usize, len: usize, take: impl FnMut(*const u8, usize, usize) -> bool) -> bool {
-        self.attempt(|| match &self.stream {
+    #[cold]
+    #[inline(never)]
+    pub fn read_with(&self, at: usize, len: usize, take: &mut dyn FnMut(*const u8, usize, usize) -> bool) -> bool {
+        self.attempt(&mut || match &self.stream {
             Some(stream) => {
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                 stream.ahead.read(self, at, len, self.len, take)
@@ -142,10 +150,12 @@ impl Part {
 
     /// Of a part that a message streams through: the address of `len` packed bytes on the host, if they lie side by side there. They stay
     /// until the next call of this part.
+    #[cold]
+    #[inline(never)]
     pub fn lend(&self, at: usize, len: usize) -> Option<*const u8> {
         let stream = self.stream.as_ref()?;
         let mut lent = None;
-        self.attempt(|| {
+        self.attempt(&mut || {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             let (from, count) = stream.ahead.first(self, at, self.len, len)?;
             lent = (count >= len).then_some(from);
@@ -156,10 +166,12 @@ impl Part {
 
     /// Of a part that a message streams through: memory of the host for the `len` packed bytes from `at` on, which go to the device after
     /// [`Part::landed`].
+    #[cold]
+    #[inline(never)]
     pub fn landing(&self, at: usize, len: usize) -> Option<*mut u8> {
         let stream = self.stream.as_ref()?;
         let mut room = None;
-        self.attempt(|| {
+        self.attempt(&mut || {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             room = stream.behind.room(self, at, len)?;
             Ok(true)
@@ -168,6 +180,8 @@ impl Part {
     }
 
     /// The `len` bytes from `at` on have been written where [`Part::landing`] said.
+    #[cold]
+    #[inline(never)]
     pub fn landed(&self, at: usize, len: usize) {
         let Some(stream) = &self.stream else { return };
         let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,8 +195,10 @@ impl Part {
     /// # Safety
     ///
     /// `len` bytes at `from` must be readable.
+    #[cold]
+    #[inline(never)]
     pub unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
-        self.write_with(at, len, |into, done, len| {
+        self.write_with(at, len, &mut |into, done, len| {
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from.add(done), into, len) };
             true
@@ -191,8 +207,10 @@ impl Part {
 
     /// As [`Part::write`], but asks for the bytes piece by piece: an address to write to, how many came before, their number. Stops
     /// when `give` returns false, and returns that.
-    pub fn write_with(&self, at: usize, len: usize, give: impl FnMut(*mut u8, usize, usize) -> bool) -> bool {
-        self.attempt(|| match &self.stream {
+    #[cold]
+    #[inline(never)]
+    pub fn write_with(&self, at: usize, len: usize, give: &mut dyn FnMut(*mut u8, usize, usize) -> bool) -> bool {
+        self.attempt(&mut || match &self.stream {
             Some(stream) => stream.lock().unwrap_or_else(PoisonError::into_inner).behind.write(self, at, len, give),
             None => {
                 let mut behind = Behind::default();
@@ -205,7 +223,7 @@ impl Part {
     /// Copies `len` bytes of device memory over the packed bytes from `at` on.
     pub fn write_from(&self, at: usize, from: u64, len: usize) {
         let since = Instant::now();
-        self.attempt(|| {
+        self.attempt(&mut || {
             self.enqueue(at, len, Other::Device(from), Way::In)?;
             self.context.finish(Way::In).map(|()| true)
         });
@@ -213,12 +231,14 @@ impl Part {
     }
 
     /// Copies the first `len` packed bytes over those of another part.
+    #[cold]
+    #[inline(never)]
     pub fn copy_to(&self, to: &Self, len: usize) {
         match (self.address(), to.address()) {
             _ if turns::prefer_the_host(len) => self.copy_by_host(to, 0, len),
             (Some(from), _) => to.write_from(0, from, len),
             (None, Some(into)) => {
-                self.attempt(|| {
+                self.attempt(&mut || {
                     self.enqueue(0, len, Other::Device(into), Way::Out)?;
                     self.context.finish(Way::Out).map(|()| true)
                 });
@@ -229,7 +249,7 @@ impl Part {
 
     /// As [`Part::copy_to`], over the packed bytes from `at` on, through memory of the host.
     fn copy_by_host(&self, to: &Self, at: usize, len: usize) {
-        self.read_with(0, len, |from, done, len| {
+        self.read_with(0, len, &mut |from, done, len| {
             // SAFETY: `read_with` passes this many bytes.
             unsafe { to.write(at + done, from, len) };
             true
@@ -237,6 +257,8 @@ impl Part {
     }
 
     /// Copies all packed bytes over those of another part from `at` on.
+    #[cold]
+    #[inline(never)]
     pub fn copy_over(&self, to: &Self, at: usize) {
         match turns::prefer_the_host(self.len) {
             true => self.copy_by_host(to, at, self.len),
@@ -245,9 +267,13 @@ impl Part {
     }
 
     /// Starts the copies of all that was written.
+    #[cold]
+    #[inline(never)]
     pub fn flush(&self) {
         if let Some(stream) = &self.stream {
-            self.attempt(|| stream.lock().unwrap_or_else(PoisonError::into_inner).behind.send(self).map(|()| true));
+            self.attempt(&mut || {
+                stream.lock().unwrap_or_else(PoisonError::into_inner).behind.send(self).map(|()| true)
+            });
         }
     }
 
@@ -257,7 +283,7 @@ impl Part {
     ///
     /// `len` bytes at `into` must be writable.
     pub unsafe fn read_pinned(&self, at: usize, into: *mut u8, len: usize) {
-        self.attempt(|| {
+        self.attempt(&mut || {
             self.enqueue(at, len, Other::Host(into), Way::Out)?;
             self.context.finish(Way::Out).map(|()| true)
         });
@@ -269,7 +295,7 @@ impl Part {
     ///
     /// `len` bytes at `from` must be readable.
     pub unsafe fn write_pinned(&self, at: usize, from: *mut u8, len: usize) {
-        self.attempt(|| {
+        self.attempt(&mut || {
             self.enqueue(at, len, Other::Host(from), Way::In)?;
             self.context.finish(Way::In).map(|()| true)
         });
@@ -278,7 +304,7 @@ impl Part {
     /// Memory of the host for `len` bytes, which this part's device reaches directly if there is not too much of it in use.
     pub fn pinned(&self, len: usize) -> Option<Pinned> {
         let mut taken = None;
-        self.attempt(|| {
+        self.attempt(&mut || {
             taken = Pinned::take(self.context.driver, len);
             Ok(true)
         });
@@ -286,9 +312,11 @@ impl Part {
     }
 
     /// Waits until all that was written has arrived; fails if any copy has failed since the last call.
+    #[cold]
+    #[inline(never)]
     pub fn settle(&self) -> MpiResult {
         if let Some(stream) = &self.stream {
-            self.attempt(|| stream.lock().unwrap_or_else(PoisonError::into_inner).behind.end(self).map(|()| true));
+            self.attempt(&mut || stream.lock().unwrap_or_else(PoisonError::into_inner).behind.end(self).map(|()| true));
         }
         match self.fault.swap(0, Ordering::Relaxed) {
             0 => Ok(()),
@@ -297,7 +325,7 @@ impl Part {
     }
 
     /// Does something in the part's context; notes a failure.
-    fn attempt(&self, body: impl FnOnce() -> Result<bool, Code>) -> bool {
+    fn attempt(&self, body: &mut dyn FnMut() -> Result<bool, Code>) -> bool {
         match self.context.enter(body) {
             Ok(went_on) => went_on,
             Err(code) => {
@@ -519,7 +547,7 @@ impl Ahead {
         at: usize,
         len: usize,
         end: usize,
-        mut take: impl FnMut(*const u8, usize, usize) -> bool,
+        take: &mut dyn FnMut(*const u8, usize, usize) -> bool,
     ) -> Result<bool, Code> {
         let mut done = 0;
         while done < len {
@@ -606,7 +634,7 @@ impl Behind {
         part: &Part,
         at: usize,
         len: usize,
-        mut give: impl FnMut(*mut u8, usize, usize) -> bool,
+        give: &mut dyn FnMut(*mut u8, usize, usize) -> bool,
     ) -> Result<bool, Code> {
         let mut done = 0;
         while done < len {

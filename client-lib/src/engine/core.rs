@@ -373,10 +373,7 @@ impl Core {
         *at += len;
         if *at == *end {
             let Envelope { rank, tag, .. } = message.envelope;
-            let outcome = match buffer.settle() {
-                Ok(()) => Outcome::received(rank, tag, message.len, buffer.len()),
-                Err(error) => Outcome::failed(error),
-            };
+            let outcome = settled(buffer, Outcome::received(rank, tag, message.len, buffer.len()));
             self.traffic.receive(outcome.bytes);
             self.finish(id, outcome);
         }
@@ -596,19 +593,25 @@ pub(super) fn take_buffer(buffer: &mut Buffer) -> Buffer {
 pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: Arrived<'_>) -> Outcome {
     let room = buffer.len();
     bytes.copy_to(buffer, 0, bytes.len().min(room));
-    match buffer.settle() {
-        Ok(()) => Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room),
-        Err(error) => Outcome::failed(error),
-    }
+    settled(buffer, Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room))
 }
 
 /// The outcome of a message whose bytes have all been read from the sender's memory.
 #[inline]
 pub(super) fn sent_whole(buffer: &Buffer) -> Outcome {
-    match buffer.settle() {
-        Ok(()) => Outcome::sent(buffer.len()),
-        Err(error) => Outcome::failed(error),
-    }
+    settled(buffer, Outcome::sent(buffer.len()))
+}
+
+/// The outcome of a message whose bytes have all been read or written, if they have been.
+#[inline]
+pub(super) fn settled(buffer: &Buffer, outcome: Outcome) -> Outcome {
+    if buffer.is_on_host() { outcome } else { settled_on_device(buffer, outcome) }
+}
+
+#[cold]
+#[inline(never)]
+fn settled_on_device(buffer: &Buffer, outcome: Outcome) -> Outcome {
+    buffer.settle().map_or_else(Outcome::failed, |()| outcome)
 }
 
 /// The error for a communicator that is not open.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
-use super::core::{Core, Match, NotAMember, fill, not_open, sent_whole};
+use super::core::{Core, Match, NotAMember, fill, not_open, sent_whole, settled};
 use super::flow;
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
@@ -550,8 +550,5 @@ fn copy(from: &Buffer, into: &Buffer, envelope: Envelope, checks: bool) -> Outco
         return signed::failed(envelope, error);
     }
     from.copy_first(len.min(room), into);
-    match from.settle().and_then(|()| into.settle()) {
-        Ok(()) => Outcome::received(envelope.rank, envelope.tag, len as u64, room),
-        Err(error) => Outcome::failed(error),
-    }
+    settled(from, settled(into, Outcome::received(envelope.rank, envelope.tag, len as u64, room)))
 }

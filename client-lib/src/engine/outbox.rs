@@ -1,7 +1,7 @@
 //! Sends errands, backlogs and long messages, as far as the transport has room.
 
 use super::calls::Outcome;
-use super::core::{Core, sent_whole, take_buffer};
+use super::core::{Core, sent_whole, settled, take_buffer};
 use super::frame::Frame;
 use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::slab::Id;
@@ -70,10 +70,8 @@ impl Core {
         match result {
             Ok(()) => {
                 let room = matched.buffer.len();
-                let outcome = match matched.buffer.settle() {
-                    Ok(()) => Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room),
-                    Err(error) => Outcome::failed(error),
-                };
+                let outcome = Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room);
+                let outcome = settled(&matched.buffer, outcome);
                 self.traffic.receive(outcome.bytes);
                 self.finish(id, outcome);
                 self.say(message.from, Frame::Done { send: message.send });

@@ -125,11 +125,11 @@ pub(crate) fn copy(
         let copied = |done, bytes: &Buffer, len| copy(pid, way, (bytes, 0), (there, there_at + done), len).is_ok();
         // SAFETY: both pass this many bytes of their own.
         let all = match way {
-            Way::Read => part.write_with(here_at, len, |bytes, done, len| {
+            Way::Read => part.write_with(here_at, len, &mut |bytes, done, len| {
                 copied(done, &unsafe { Buffer::contiguous(bytes, len) }, len)
             }),
             // SAFETY: as above.
-            Way::Write => part.read_with(here_at, len, |bytes, done, len| {
+            Way::Write => part.read_with(here_at, len, &mut |bytes, done, len| {
                 copied(done, &unsafe { Buffer::contiguous(bytes.cast_mut(), len) }, len)
             }),
         };

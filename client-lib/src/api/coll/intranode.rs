@@ -125,7 +125,11 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     }
     let rest = match result {
         Ok(Rest::Nothing) => Ok(()),
-        Ok(Rest::All) => return None,
+        Ok(Rest::All) => {
+            // What has been written so far must not overwrite what messages bring; a failure of a copy will show again.
+            let _ = plan.operands.settle();
+            return None;
+        }
         Ok(Rest::Of(members)) => rest_by_messages(guard, plan, &members),
         Err(error) => Err(error),
     };
