@@ -130,7 +130,7 @@ impl End {
             advertise: None,
             connect_limit: Duration::from_secs(10),
             hello_limit: Duration::from_secs(10),
-            limits: FrameLimits { eager: plan[0], part: plan[1] },
+            limits: FrameLimits { eager: plan[0], eager_device: plan[0], part: plan[1], part_device: plan[1] },
         };
         let mut tcp = Tcp::new(config, Arc::clone(&poller))?;
         tcp.expect(Peer(1 - rank), name(1 - rank));
@@ -165,7 +165,7 @@ impl End {
 
     fn send(&mut self, to: u32, len: usize) {
         let buffer = self.memory.buffer();
-        let FrameLimits { eager, part } = self.tcp.limits();
+        let FrameLimits { eager, part, .. } = self.tcp.limits();
         let (frame, part) = if len <= eager {
             (Frame::Eager { envelope: Envelope { context: 0, rank: 0, tag: 0 } }, len)
         } else {

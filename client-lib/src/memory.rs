@@ -185,10 +185,12 @@ impl Buffer {
         Some(unsafe { std::slice::from_raw_parts(base, self.len) })
     }
 
-    /// A copy of the packed bytes, and a buffer of it, which is valid as long as the copy lives. Fails with class `MPI_ERR_NO_MEM`.
+    /// A copy of the packed bytes, and a buffer of it, which is valid as long as the copy lives. Fails with class
+    /// `MPI_ERR_NO_MEM`, or if a device fails.
     pub fn copied(&self) -> MpiResult<(Box<[u8]>, Self)> {
         let mut copy = zeroed(self.len)?;
         self.read(0, &mut copy);
+        self.settle()?;
         let base = copy.as_mut_ptr();
         Ok((copy, Self { base, len: self.len, shape: Shape::Contiguous }))
     }

@@ -111,11 +111,30 @@ fn the_driver_is_not_loaded_for_a_program_that_does_not_use_it() {
 fn a_copy_that_fails_is_an_error_of_its_call() {
     let machine = Machine::start(1, 2);
     assert_eq!(machine.run(2, &["FAKE_CUDA_FAIL_COPY=1"], "faults", &["copy"]).ok(), "ok faults copy\n");
+    for settings in [
+        &["FAKE_CUDA_FAIL_COPY=1"][..],
+        &["FAKE_CUDA_FAIL_COPY=1", "FAKE_CUDA_FAIL_LATE=1"],
+        &["FAKE_CUDA_FAIL_COPY=1", "RSD_MPI_SHM=off"],
+        &["FAKE_CUDA_FAIL_COPY=1", "RSD_MPI_PROGRESS=thread"],
+    ] {
+        assert_eq!(machine.run(2, settings, "faults", &["calls"]).ok(), "ok faults calls\n", "{settings:?}");
+    }
     let said = machine.run(2, &["FAKE_CUDA_FAIL_COPY=1"], "faults", &["default"]).end();
     assert!(!said.status.success(), "{}", said.err());
     let text = said.err();
     assert!(text.contains("cannot use the device memory at 0x"), "{text}");
     assert!(text.contains("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"), "{text}");
+}
+
+#[test]
+fn a_process_outlives_the_death_of_one_whose_memory_it_has_mapped() {
+    let machine = Machine::start(1, 2);
+    let library = format!("LD_LIBRARY_PATH={}", machine.driver);
+    let program = Mpi::Ours.program("cuda/faults.c");
+    let line =
+        ["run", "-n", "2", "--on-rank-loss", "continue", "-x", &library, "-x", "RSD_MPI_CUDA=on", &program, "dies"];
+    let said = machine.dvm.rsctl(line).end().out();
+    assert!(said.contains("rank 1 goes on\n"), "{said}");
 }
 
 #[test]

@@ -12,9 +12,9 @@ use super::datatype::put_if_it_fits;
 use super::ints::IntsOut;
 use crate::abi::constants::MPI_BYTE;
 use crate::abi::{CommHandle, DatatypeHandle};
-use crate::device;
 use crate::error::{MpiError, MpiResult};
-use crate::runtime::Runtime;
+use crate::memory::Buffer;
+use crate::runtime::{Runtime, State};
 
 /// `MPI_Pack`.
 #[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
@@ -35,7 +35,7 @@ pub unsafe fn pack(
         let buffer = args::buffer(&state, inbuf, incount, datatype)?;
         let at = position_at(position)?;
         let part = Part::of(outbuf, outsize, at, buffer.len())?;
-        let packed = args::buffer(&state, part.start.cast(), part.len as i64, DatatypeHandle(MPI_BYTE))?;
+        let packed = part.buffer(&state)?;
         buffer.copy_all(&packed);
         buffer.settle()?;
         packed.settle()?;
@@ -62,7 +62,7 @@ pub unsafe fn unpack(
         let buffer = args::buffer(&state, outbuf, outcount, datatype)?;
         let at = position_at(position)?;
         let part = Part::of(inbuf.cast_mut(), insize, at, buffer.len())?;
-        let packed = args::buffer(&state, part.start.cast_const().cast(), part.len as i64, DatatypeHandle(MPI_BYTE))?;
+        let packed = part.buffer(&state)?;
         packed.copy_all(&buffer);
         packed.settle()?;
         buffer.settle()?;
@@ -101,12 +101,11 @@ pub unsafe fn pack_external(
     // SAFETY: the caller's promise.
     unsafe {
         only_external32(datarep)?;
-        args::buffer(&state, inbuf, incount, datatype)?;
-        must_be_on_host(inbuf)?;
-        must_be_on_host(outbuf)?;
+        must_be_on_host(&args::buffer(&state, inbuf, incount, datatype)?)?;
         let datatype = state.types.resolve_committed(datatype)?;
         let (count, at) = (number(incount)?, position_at(IntsOut::Wide(position))?);
         let part = Part::of(outbuf, outsize, at, datatype.external_len(count)?)?;
+        must_be_on_host(&part.buffer(&state)?)?;
         datatype.pack_external(inbuf.cast(), count, part.bytes());
         position.write(part.end);
     }
@@ -129,12 +128,11 @@ pub unsafe fn unpack_external(
     // SAFETY: the caller's promise.
     unsafe {
         only_external32(datarep)?;
-        args::buffer(&state, outbuf, outcount, datatype)?;
-        must_be_on_host(inbuf)?;
-        must_be_on_host(outbuf)?;
+        must_be_on_host(&args::buffer(&state, outbuf, outcount, datatype)?)?;
         let datatype = state.types.resolve_committed(datatype)?;
         let (count, at) = (number(outcount)?, position_at(IntsOut::Wide(position))?);
         let part = Part::of(inbuf.cast_mut(), insize, at, datatype.external_len(count)?)?;
+        must_be_on_host(&part.buffer(&state)?)?;
         datatype.unpack_external(part.bytes(), outbuf.cast(), count);
         position.write(part.end);
     }
@@ -177,6 +175,16 @@ impl Part {
         Ok(Self { start: memory.cast::<u8>().wrapping_add(at as usize), len, end: at + len as i64 })
     }
 
+    /// As memory of any kind.
+    ///
+    /// # Safety
+    ///
+    /// As for [`args::buffer`].
+    unsafe fn buffer(&self, state: &State) -> MpiResult<Buffer> {
+        // SAFETY: the caller's promise.
+        unsafe { args::buffer(state, self.start.cast_const().cast(), self.len as i64, DatatypeHandle(MPI_BYTE)) }
+    }
+
     /// The bytes.
     ///
     /// # Safety
@@ -205,12 +213,10 @@ unsafe fn position_at(position: IntsOut) -> MpiResult<i64> {
 }
 
 /// The external representation is made element by element, by the processor.
-fn must_be_on_host(address: *const c_void) -> MpiResult {
-    match device::find(address.cast())? {
-        None => Ok(()),
-        Some(_) => Err(MpiError::buffer(format!(
-            "{address:p} is device memory, which cannot be packed as external32: copy it to the host first"
-        ))),
+fn must_be_on_host(buffer: &Buffer) -> MpiResult {
+    match buffer.is_on_host() {
+        true => Ok(()),
+        false => Err(MpiError::buffer("device memory cannot be packed as external32: copy it to the host first")),
     }
 }
 

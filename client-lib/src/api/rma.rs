@@ -231,6 +231,7 @@ pub unsafe fn compare_and_swap(
     let both = &mut both[..2 * size];
     expected.read(0, &mut both[..size]);
     new.read(0, &mut both[size..]);
+    expected.settle().and_then(|()| new.settle())?;
     // SAFETY: so little data is copied into the call at once.
     let data = unsafe { Buffer::contiguous(both.as_mut_ptr(), both.len()) };
     match found {
@@ -409,6 +410,7 @@ fn combine(
         None => {
             let mut packed = zeroed(data.len())?;
             data.read(0, &mut packed);
+            data.settle()?;
             packed_data = packed;
             packed_data.as_ptr()
         }

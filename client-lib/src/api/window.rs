@@ -57,7 +57,7 @@ pub unsafe fn win_create(
     check_place(win)?;
     let memory = match base.is_null() && size > 0 {
         true => Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes"))),
-        false => must_be_on_host(base).map(|()| Memory::Given(base.expose_provenance())),
+        false => must_be_on_host(base, size).map(|()| Memory::Given(base.expose_provenance())),
     };
     let made = create(&mut rt.lock(), memory, size, disp_unit, info, comm)?;
     // SAFETY: the caller's promise.
@@ -273,7 +273,7 @@ pub unsafe fn win_attach(rt: &Runtime, win: WinHandle, base: *mut c_void, size: 
     if base.is_null() && size > 0 {
         return Err(MpiError::new(c::MPI_ERR_BASE, format!("the base is null, for {size} bytes")));
     }
-    must_be_on_host(base)?;
+    must_be_on_host(base, size as i64)?;
     match window.attach(base.expose_provenance(), size) {
         true => Ok(()),
         false => Err(MpiError::new(c::MPI_ERR_RMA_ATTACH, "some of this memory is attached already")),
@@ -281,13 +281,13 @@ pub unsafe fn win_attach(rt: &Runtime, win: WinHandle, base: *mut c_void, size: 
 }
 
 /// Other processes use a window's memory without its owner's help, by address.
-fn must_be_on_host(base: *const c_void) -> MpiResult {
+fn must_be_on_host(base: *const c_void, size: i64) -> MpiResult {
     match device::find(base.cast())? {
-        None => Ok(()),
-        Some(_) => Err(MpiError::new(
+        Some(found) if size > 0 && !found.is_managed() => Err(MpiError::new(
             c::MPI_ERR_BASE,
             format!("{base:p} is device memory, which cannot be in a window: only the other side's buffers can be"),
         )),
+        Some(_) | None => Ok(()),
     }
 }
 

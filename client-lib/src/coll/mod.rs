@@ -4,8 +4,8 @@
 //! function that builds one ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`],
 //! [`reduce_scatter`], [`scan`], [`neighbor`]); [`choice`] selects the algorithm, by the [`layout`] of the ranks on nodes and
 //! the bytes. A [`run`] executes the schedule over any message carrier ([`run::Courier`]), on the memory that [`operands`] lend
-//! to it. The blocking, non-blocking and persistent forms of a function differ only in what drives the run. Two groups have schedules of their own ([`inter`]). Blocking collectives
-//! among processes of one node can bypass messages and use shared memory ([`node`]).
+//! to it. The blocking, non-blocking and persistent forms of a function differ only in what drives the run. Two groups have schedules of
+//! their own ([`inter`]). Blocking collectives among processes of one node can bypass messages and use shared memory ([`node`]).
 
 pub mod layout;
 pub mod schedule;

@@ -311,6 +311,8 @@ struct Block {
 
 // SAFETY: the block owns its memory, as a `Box<[u8]>` does.
 unsafe impl Send for Block {}
+// SAFETY: a shared reference gives only the address.
+unsafe impl Sync for Block {}
 
 impl Default for Block {
     fn default() -> Self {

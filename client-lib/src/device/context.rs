@@ -57,7 +57,8 @@ impl Context {
     /// The context of a handle; of the device's primary context if that is 0, as for memory of a pool.
     pub(super) fn find(handle: Handle, device: i32) -> Result<Arc<Self>, Code> {
         let driver = driver().ok_or(super::driver::DEINITIALIZED)?;
-        let handle = if handle == 0 { primary(driver, device)? } else { handle };
+        let is_primary = handle == 0;
+        let handle = if is_primary { retain_primary(driver, device)? } else { handle };
         let mut id = 0;
         if let Some(function) = driver.context_id {
             // SAFETY: a context of the program, and a place for a number.
@@ -65,6 +66,11 @@ impl Context {
         }
         let mut known = locked(&CONTEXTS);
         if let Some(found) = known.iter().find(|it| (it.handle, it.id) == (handle, id)) {
+            if is_primary {
+                // One hold on it is enough, which this process keeps: memory of a pool does not keep a context.
+                // SAFETY: releases what was retained above.
+                unsafe { (driver.release_primary)(device) };
+            }
             return Ok(Arc::clone(found));
         }
         // An earlier one with this handle is destroyed, and its streams and events with it.
@@ -154,14 +160,11 @@ pub(super) fn checked(code: Code) -> Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// The primary context of a device, which its memory keeps active.
-fn primary(driver: &Driver, device: i32) -> Result<Handle, Code> {
+/// The primary context of a device, with a hold on it.
+fn retain_primary(driver: &Driver, device: i32) -> Result<Handle, Code> {
     let mut handle = 0;
-    // SAFETY: a place for a handle. What is retained is released at once: the program's memory is in it, so it stays.
-    unsafe {
-        checked((driver.retain_primary)(&raw mut handle, device))?;
-        checked((driver.release_primary)(device))?;
-    }
+    // SAFETY: a place for a handle.
+    checked(unsafe { (driver.retain_primary)(&raw mut handle, device) })?;
     Ok(handle)
 }
 
@@ -208,7 +211,13 @@ fn mapped(len: usize) -> Option<usize> {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: asks for new memory.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
-    (start != libc::MAP_FAILED).then(|| start.expose_provenance())
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // A child gets none of it: on older kernels, the pages that the device knows would stay with the child.
+    // SAFETY: the memory that was just mapped.
+    unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
+    Some(start.expose_provenance())
 }
 
 /// Memory of the host that devices reach directly; it is kept for the next use.
@@ -226,12 +235,13 @@ impl Pinned {
     /// At least `len` bytes; `None` if too much is in use. Call it within [`Context::enter`].
     pub(super) fn take(driver: &Driver, len: usize) -> Option<Self> {
         let mut kept = locked(&PINNED);
-        let fitting = kept.iter().enumerate().filter(|(_, it)| it.len >= len).min_by_key(|(_, it)| it.len);
+        // Powers of two, so that they fit the next uses; but a short use does not take a long piece. Those that do not fit make room.
+        let len = len.max(1 << 20).checked_next_power_of_two().filter(|len| *len <= PINNED_MAX)?;
+        let fits = |it: &Self| (len..=4 * len).contains(&it.len);
+        let fitting = kept.iter().enumerate().filter(|(_, it)| fits(it)).min_by_key(|(_, it)| it.len);
         if let Some(index) = fitting.map(|(index, _)| index) {
             return Some(kept.swap_remove(index));
         }
-        // Powers of two, so that they fit the next uses. Those that were too short for this one make room.
-        let len = len.max(1 << 20).checked_next_power_of_two().filter(|len| *len <= PINNED_MAX)?;
         while PINNED_BYTES.load(Ordering::Relaxed) > PINNED_MAX - len {
             kept.pop()?.unmap(driver);
         }
@@ -276,12 +286,13 @@ impl Chunk {
         if !is_first && chunks.slabs.len() == SLABS && chunks.free.len() <= RESERVE {
             return None;
         }
-        if chunks.free.is_empty() && chunks.slabs.len() < SLABS {
-            if let Some(slab) = mapped(SLAB * CHUNK) {
-                pin(driver, slab, SLAB * CHUNK);
-                chunks.slabs.push(slab);
-                chunks.free.extend((0..SLAB).rev().map(|index| slab + index * CHUNK));
-            }
+        if chunks.free.is_empty()
+            && chunks.slabs.len() < SLABS
+            && let Some(slab) = mapped(SLAB * CHUNK)
+        {
+            pin(driver, slab, SLAB * CHUNK);
+            chunks.slabs.push(slab);
+            chunks.free.extend((0..SLAB).rev().map(|index| slab + index * CHUNK));
         }
         chunks.free.pop().map(Self)
     }

@@ -25,6 +25,13 @@ pub struct Found {
     pub(super) is_managed: bool,
 }
 
+impl Found {
+    /// Whether the processor can use it as well: the driver moves it between host and devices.
+    pub fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+}
+
 /// The allocation that holds an address; `None` for memory of the host. Fails if the driver can tell neither.
 pub fn find(address: *const u8) -> MpiResult<Option<Found>> {
     if !may_hold(address) {

@@ -39,8 +39,8 @@ pub struct Part {
     pub(super) len: usize,
     /// For a part that a message streams through.
     stream: Option<Mutex<Stream>>,
-    /// The first failure that [`Part::settle`] has not reported; 0 if there is none.
-    fault: AtomicI32,
+    /// The first failure that [`Part::settle`] has not reported, of the whole and of all its parts; 0 if there is none.
+    fault: Arc<AtomicI32>,
 }
 
 /// What lies on the other side of a copy, contiguous.
@@ -64,7 +64,7 @@ impl Part {
             start: 0,
             len,
             stream: None,
-            fault: AtomicI32::new(0),
+            fault: Arc::default(),
         }))
     }
 
@@ -91,7 +91,7 @@ impl Part {
             start: self.start + at,
             len,
             stream,
-            fault: AtomicI32::new(0),
+            fault: Arc::clone(&self.fault),
         })
     }
 
@@ -234,8 +234,14 @@ impl Part {
     #[cold]
     #[inline(never)]
     pub fn copy_to(&self, to: &Self, len: usize) {
+        match turns::prefer_the_host(len) {
+            true => self.copy_by_host(to, 0, len),
+            false => self.copy_within(to, len),
+        }
+    }
+
+    fn copy_within(&self, to: &Self, len: usize) {
         match (self.address(), to.address()) {
-            _ if turns::prefer_the_host(len) => self.copy_by_host(to, 0, len),
             (Some(from), _) => to.write_from(0, from, len),
             (None, Some(into)) => {
                 self.attempt(&mut || {
@@ -262,7 +268,7 @@ impl Part {
     pub fn copy_over(&self, to: &Self, at: usize) {
         match turns::prefer_the_host(self.len) {
             true => self.copy_by_host(to, at, self.len),
-            false => self.copy_to(&to.part(at, self.len), self.len),
+            false => self.copy_within(&to.part(at, self.len), self.len),
         }
     }
 
@@ -335,8 +341,16 @@ impl Part {
         }
     }
 
-    /// Starts a copy between packed bytes and contiguous memory.
+    /// Starts a copy between packed bytes and contiguous memory. If that fails, nothing of it is under way when this returns.
     fn enqueue(&self, at: usize, len: usize, other: Other, way: Way) -> Result<(), Code> {
+        let started = self.copy_runs(at, len, other, way);
+        if started.is_err() {
+            let _ = self.context.finish(way);
+        }
+        started
+    }
+
+    fn copy_runs(&self, at: usize, len: usize, other: Other, way: Way) -> Result<(), Code> {
         if len == 0 {
             return Ok(());
         }
@@ -572,6 +586,7 @@ impl Ahead {
             self.next = at;
         }
         self.load(part, end, wanted)?;
+        // `load` has started a copy: the first one always finds memory.
         let Some(first) = self.loading.front_mut() else { return Err(DEINITIALIZED) };
         if !first.is_here {
             match first.event.take() {
@@ -591,7 +606,8 @@ impl Ahead {
             let len = scratch.room().min(end - self.next);
             let is_only = self.loading.is_empty() && len == end - self.next;
             part.enqueue(self.next, len, Other::Host(scratch.start()), Way::Out)?;
-            let event = if is_only { None } else { Some(part.context.mark(Way::Out)?) };
+            // Without a mark, the copy is over once all are.
+            let event = if is_only { None } else { part.context.mark(Way::Out).ok() };
             self.loading.push_back(Loading { scratch, at: self.next, len, event, is_here: false });
             self.next += len;
         }
@@ -700,6 +716,7 @@ impl Behind {
 
     /// Waits for the first copy on its way; returns its memory.
     fn land(&mut self, part: &Part) -> Result<Scratch, Code> {
+        // Its callers know that there is one.
         let Some((scratch, event)) = self.flying.pop_front() else { return Err(DEINITIALIZED) };
         part.context.wait(event).map(|()| scratch)
     }

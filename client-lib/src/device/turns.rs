@@ -1,8 +1,8 @@
 //! Whether this process shares its device with another one.
 //!
-//! Copies within a device go through its queue of kernels. Without NVIDIA's multi-process service, processes take turns on that queue, and a
-//! turn takes about 150 us, where the copy itself takes 10. A copy to the host and one back take another way (the copy engines), so for short
-//! data they are faster then. How long the last copies have waited tells.
+//! Copies within a device go through its queue of kernels. Without NVIDIA's multi-process service, processes take turns on that queue,
+//! and a turn takes about 150 us, where the copy itself takes 10. A copy to the host and one back take another way (the copy engines), so
+//! for short data they are faster then. How long the last copies have waited tells.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -336,12 +336,12 @@ impl Core {
         if announced.to != from {
             return self.reject(from, "it acknowledged a message to another process");
         }
-        let (bytes, context, region) = (announced.buffer.len(), announced.context, announced.region.take());
+        let (sent, context, region) = (sent_whole(&announced.buffer), announced.context, announced.region.take());
         if let Some(region) = region {
             self.errands.push_back(Errand::Withdraw(from, region));
         }
         let outcome = match dropped {
-            None => Outcome::sent(bytes),
+            None => sent,
             Some(true) => Outcome::failed(MpiError::was_revoked()),
             Some(false) => Outcome::failed(self.dropped(context)),
         };

@@ -431,8 +431,8 @@ impl Core {
             }
             Content::Own(own) => {
                 let (send, source) = *own;
-                let outcome = copy(&source, &buffer, envelope, self.checks);
-                self.finish(send, Outcome::sent(source.len()));
+                let (sent, outcome) = copy(&source, &buffer, envelope, self.checks);
+                self.finish(send, sent);
                 self.traffic.receive(outcome.bytes);
                 Started::Over(outcome)
             }
@@ -489,12 +489,11 @@ impl Core {
         match self.match_posted(self.me, envelope) {
             Ok(Match::Posted(id)) => {
                 let checks = self.checks;
-                if let Some(into) = self.posted_buffer(id) {
-                    let outcome = copy(&buffer, into, envelope, checks);
-                    self.traffic.receive(outcome.bytes);
-                    self.finish(id, outcome);
-                }
-                Started::Over(Outcome::sent(len))
+                let Some(into) = self.posted_buffer(id) else { return Started::Over(Outcome::sent(len)) };
+                let (sent, outcome) = copy(&buffer, into, envelope, checks);
+                self.traffic.receive(outcome.bytes);
+                self.finish(id, outcome);
+                Started::Over(sent)
             }
             Ok(Match::Unexpected) if len <= OWN_MAX && mode != Mode::Synchronous => {
                 let content = Content::Bytes(self.keep_buffer(&buffer));
@@ -543,12 +542,13 @@ fn too_many() -> Started {
     Started::Over(Outcome::failed(MpiError::no_mem("too many pending requests (16777216)")))
 }
 
-/// Receives a message of this process from its own memory.
-fn copy(from: &Buffer, into: &Buffer, envelope: Envelope, checks: bool) -> Outcome {
+/// Receives a message of this process from its own memory; returns the outcomes of the send and of the receive.
+fn copy(from: &Buffer, into: &Buffer, envelope: Envelope, checks: bool) -> (Outcome, Outcome) {
     let (len, room) = (from.len(), into.len());
     if checks && let Some(error) = signed::mismatch(from.sign(len), envelope, len as u64, into) {
-        return signed::failed(envelope, error);
+        return (Outcome::sent(len), signed::failed(envelope, error));
     }
     from.copy_first(len.min(room), into);
-    settled(from, settled(into, Outcome::received(envelope.rank, envelope.tag, len as u64, room)))
+    let received = Outcome::received(envelope.rank, envelope.tag, len as u64, room);
+    (sent_whole(from), settled(into, received))
 }

@@ -10,8 +10,8 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use super::lock::{futex_wait, futex_wake};
 use crate::error::{MpiError, MpiResult};
 
-/// It calls few functions, and none of the user's.
-const STACK: usize = 256 << 10;
+/// It calls none of the user's functions, but the driver of a device, of which nothing is known. What is not used takes no memory.
+const STACK: usize = 2 << 20;
 
 /// The thread.
 #[derive(Debug)]

@@ -122,16 +122,14 @@ pub(crate) fn copy(
     len: usize,
 ) -> Result<(), PullRefused> {
     if let Some(part) = here.device() {
-        let copied = |done, bytes: &Buffer, len| copy(pid, way, (bytes, 0), (there, there_at + done), len).is_ok();
-        // SAFETY: both pass this many bytes of their own.
+        let copied = |done, bytes: *mut u8, len| {
+            // SAFETY: this many bytes of a chunk.
+            let bytes = unsafe { Buffer::contiguous(bytes, len) };
+            copy(pid, way, (&bytes, 0), (there, there_at + done), len).is_ok()
+        };
         let all = match way {
-            Way::Read => part.write_with(here_at, len, &mut |bytes, done, len| {
-                copied(done, &unsafe { Buffer::contiguous(bytes, len) }, len)
-            }),
-            // SAFETY: as above.
-            Way::Write => part.read_with(here_at, len, &mut |bytes, done, len| {
-                copied(done, &unsafe { Buffer::contiguous(bytes.cast_mut(), len) }, len)
-            }),
+            Way::Read => part.write_with(here_at, len, &mut |bytes, done, len| copied(done, bytes, len)),
+            Way::Write => part.read_with(here_at, len, &mut |bytes, done, len| copied(done, bytes.cast_mut(), len)),
         };
         return if all { Ok(()) } else { Err(PullRefused) };
     }

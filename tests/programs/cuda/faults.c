@@ -2,10 +2,11 @@
  * `ok faults MODE` unless the mode says otherwise.
  *
  *     faults copy         for FAKE_CUDA_FAIL_COPY: the call returns an error that mentions CUDA, and the program goes on
+ *     faults calls        the same for all kinds of calls, with FAKE_CUDA_FAIL_COPY=1
  *     faults default      the same with the default error handler: the program does not come to its end, which exits with 0
  *     faults freed-later  memory is freed between the receive and its message: an error, no crash
- *     faults dies         rank 0 is killed while rank 1 knows its memory: rank 1 prints `ok faults dies` unless the
- *                                launcher ends it first; it prints `rank 1 goes on` before
+ *     faults dies         rank 0 is killed while rank 1 knows its memory: rank 1 prints `rank 1 goes on`, and `ok faults dies`
+ *                         unless the launcher ends it first
  *     faults context      memory of other contexts, calls without a current context, calls from two threads
  *     faults late         CUDA is loaded after MPI_Init and after messages
  *     faults reset        the device is reset between messages */
@@ -13,9 +14,10 @@
 #define _DEFAULT_SOURCE
 #include "device.h"
 
-#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LONG = 1 << 20, TAG = 1, DONE = 99 };
@@ -117,6 +119,61 @@ static void with_default_handler(void) {
     fprintf(stderr, "rank %d: no copy has failed\n", rank);
 }
 
+/* ---- Every kind of call while copies fail ---- */
+
+enum { CALLS = 14 };
+
+/* Makes one call, with the pair's device memory; returns the error of this rank. */
+static int failing_call(int which, char *out, char *in, MPI_Win window) {
+    MPI_Request request;
+    int code, bytes = 4000, self = rank;
+    switch (which) {
+    case 0: return rank ? MPI_Recv(in, bytes, MPI_BYTE, peer, TAG, comm, MPI_STATUS_IGNORE) : MPI_Ssend(out, 1000, MPI_BYTE, peer, TAG, comm);
+    case 1: return rank ? MPI_SUCCESS : MPI_Bsend(out, bytes, MPI_BYTE, peer, TAG, comm); /* it fails, so nothing is sent */
+    case 2: return MPI_Sendrecv_replace(out, bytes, MPI_BYTE, peer, TAG, peer, TAG, comm, MPI_STATUS_IGNORE);
+    case 3: return MPI_Sendrecv(out, bytes, MPI_BYTE, self, TAG, in, bytes, MPI_BYTE, self, TAG, comm, MPI_STATUS_IGNORE);
+    case 4: return MPI_Gather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, 0, comm);
+    case 5: return MPI_Scatter(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, 0, comm);
+    case 6: return MPI_Bcast(out, bytes, MPI_BYTE, 0, comm);
+    case 7: return MPI_Allgather(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, comm);
+    case 8: return MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, comm);
+    case 9: return MPI_Allreduce(out, in, bytes / 4, MPI_INT, MPI_SUM, comm);
+    case 10:
+        code = MPI_Iallreduce(out, in, bytes / 4, MPI_INT, MPI_SUM, comm, &request);
+        return code ? code : MPI_Wait(&request, MPI_STATUS_IGNORE);
+    case 11: code = MPI_Put(out, 400, MPI_BYTE, peer, 0, 400, MPI_BYTE, window); break;
+    case 12: code = MPI_Accumulate(out, 100, MPI_INT, peer, 0, 100, MPI_INT, MPI_SUM, window); break;
+    default: code = MPI_Get(in, 400, MPI_BYTE, peer, 0, 400, MPI_BYTE, window); break;
+    }
+    int flushed = MPI_Win_flush(peer, window);
+    return code ? code : flushed;
+}
+
+static void calls(void) {
+    static char buffered[1 << 16], memory[4096];
+    MPI_Win window;
+    cuda_begin(rank);
+    MPI_Buffer_attach(buffered, sizeof buffered);
+    MPI(MPI_Win_create(memory, sizeof memory, 1, MPI_INFO_NULL, comm, &window));
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    MPI(MPI_Win_lock_all(0, window));
+    for (int which = 0; which < CALLS; which++) {
+        char *out = allocate('D', 2 * LONG), *in = allocate('D', 2 * LONG);
+        say("call %d", which);
+        /* Collectives over memory that the ranks share begin after a few calls. */
+        for (int round = 0; round < (which < 4 || which > 9 ? 1 : 5); round++) {
+            int code = failing_call(which, out, in, window), failures = code != MPI_SUCCESS, all;
+            MPI(MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+            if (!all) fail("round %d: every copy fails, and no rank has an error", round);
+        }
+        release('D', out);
+        release('D', in);
+    }
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+    MPI_Buffer_detach(&(void *){NULL}, &(int){0});
+}
+
 /* ---- Memory freed too early ---- */
 
 static void freed_later(void) {
@@ -164,8 +221,8 @@ static void dies(void) {
     check_received('D', at, LONG, 4);
     MPI(MPI_Recv(&pid, 1, MPI_INT, 0, TAG, comm, MPI_STATUS_IGNORE));
     MPI(MPI_Send(NULL, 0, MPI_BYTE, 0, DONE, comm));
-    for (int tries = 0; tries < 500 && (kill(pid, 0) == 0 || errno != ESRCH); tries++)
-        usleep(10000);
+    struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    if (end.fd >= 0 && poll(&end, 1, 30000) != 1) fail("the other process lives");
     say("after the end of the other process");
     for (unsigned round = 0; round < 3; round++) {
         char *other = allocate('D', LONG);
@@ -325,7 +382,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } modes[] = {{"copy", copy}, {"default", with_default_handler}, {"freed-later", freed_later}, {"dies", dies},
+    } modes[] = {{"copy", copy}, {"calls", calls}, {"default", with_default_handler}, {"freed-later", freed_later}, {"dies", dies},
                  {"context", contexts}, {"late", late}, {"reset", reset}};
     const char *mode = argc > 1 ? argv[1] : "";
     int threads;

@@ -8,7 +8,7 @@ use super::{Receiving, Sending, blocking, of, receiving, sending, status_of};
 use crate::abi::{CommHandle, DatatypeHandle, RequestHandle, Status};
 use crate::engine::{Mode, Started};
 use crate::error::MpiResult;
-use crate::memory::{Buffer, zeroed};
+use crate::memory::Buffer;
 use crate::object::requests::{Exchange, Half, Request};
 use crate::runtime::{Guard, Runtime, State};
 
@@ -175,7 +175,5 @@ fn keep(
 
 /// The packed bytes of a buffer.
 fn packed(buffer: &Buffer) -> MpiResult<Vec<u8>> {
-    let mut copy = zeroed(buffer.len())?;
-    buffer.read(0, &mut copy);
-    Ok(copy.into())
+    Ok(buffer.copied()?.0.into())
 }

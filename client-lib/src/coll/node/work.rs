@@ -195,7 +195,7 @@ impl<'a> Work<'a> {
                 }
                 if !in_place && is_first {
                     let (buffer, at, _) = self.place_of(me);
-                    send.copy_all(&buffer.part(at, send.len()));
+                    send.copy_over(buffer, at);
                 }
             }
             Call::Alltoall { block, in_place } => {

@@ -89,6 +89,7 @@ impl Window {
             buffer.read(0, &mut bytes);
             bytes
         });
+        self.errors.extend(buffer.settle().err().map(|error| (target, error)));
         self.call(engine, target, &Call { kind, op: with.0, element: with.1, places, data });
         let sent = if is_short { Half::Over(None) } else { self.send_long(engine, target, buffer, asks) };
         (sent, Half::Over(None))

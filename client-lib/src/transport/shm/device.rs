@@ -11,7 +11,8 @@
 //! those. It does too where that is faster: two processes that use one device without NVIDIA's multi-process service take turns on it, and
 //! each turn costs about 150 us. So both ways are measured, for each length ([`super::choice`]).
 //!
-//! Both keep the last [`KNOWN`] allocations of a peer in the same order, so the sender knows what the receiver still has.
+//! Both keep the last [`KNOWN`] allocations of a peer in the same order, so the sender knows what the receiver still has. The receiver also
+//! drops what a new allocation overlaps (it is freed), so it forgets an allocation that still exists no earlier than the sender.
 
 use std::collections::VecDeque;
 
