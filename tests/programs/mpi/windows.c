@@ -332,6 +332,25 @@ static void dynamic(void) {
     MPI_Barrier(world);
     CHECK(MPI_Win_detach(win, memory) == MPI_SUCCESS);
     FAILS(MPI_Win_detach(win, memory), MPI_ERR_BASE);
+    /* The same memory in three pieces, of which an access may touch several. */
+    CHECK(MPI_Win_attach(win, memory + 100, (LONG - 100) * sizeof(int)) == MPI_SUCCESS);
+    CHECK(MPI_Win_attach(win, memory, 40 * sizeof(int)) == MPI_SUCCESS);
+    CHECK(MPI_Win_attach(win, memory + 40, 60 * sizeof(int)) == MPI_SUCCESS);
+    MPI_Barrier(world);
+    MPI_Win_lock_all(0, win);
+    memset(got, 0, LONG * sizeof(int));
+    MPI_Get(got, LONG, MPI_INT, right(), there[right()], LONG, MPI_INT, win);
+    CHECK(MPI_Win_flush(right(), win) == MPI_SUCCESS && filled(got, LONG, right()));
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(world);
+    /* With a hole between two of them, it is not all attached. */
+    CHECK(MPI_Win_detach(win, memory + 40) == MPI_SUCCESS);
+    MPI_Barrier(world);
+    MPI_Win_lock_all(0, win);
+    MPI_Get(got, 100, MPI_INT, right(), there[right()], 100, MPI_INT, win);
+    FAILS(MPI_Win_flush(right(), win), MPI_ERR_RMA_RANGE);
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(world);
     MPI_Win_free(&win);
     free(memory);
     free(got);

@@ -290,8 +290,13 @@ impl Window {
         let at = usize::try_from(at).ok()?;
         let end = at.checked_add(len)?;
         if self.is_dynamic() {
-            let within = |(start, size): &(usize, usize)| at >= *start && end - *start <= *size;
-            return self.attached.iter().any(within).then_some(at);
+            // Memory that was attached in several pieces may lie side by side.
+            let mut next = at;
+            while next < end {
+                let holds = |(start, size): &&(usize, usize)| (*start..start + size).contains(&next);
+                next = self.attached.iter().find(holds).map(|(start, size)| start + size)?;
+            }
+            return Some(at);
         }
         (end <= self.parts[self.rank as usize].size).then_some(self.base + at)
     }
