@@ -18,6 +18,7 @@
 //! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers that it was
 //! told to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
 
+mod allocations;
 mod cells;
 pub mod choice;
 mod connect;

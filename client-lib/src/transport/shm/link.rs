@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use super::allocations::{Exports, Imports};
 use super::choice::{Choice, Lending, Way, ticks};
-use super::device::{Exports, Imports};
 use super::segment::Segment;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
