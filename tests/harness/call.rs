@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::watched::Watched;
@@ -127,8 +129,12 @@ impl Call {
         let status = Arc::new(Watched::default());
         let ended = Arc::clone(&status);
         thread::spawn(move || {
-            let how = child.wait().expect("it is a child of this process and is waited for once");
-            ended.change(|status| *status = Some(how));
+            // It is reaped under the lock, so that no signal goes to a process id that is free again.
+            let exited = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            while let Err(error) = waitid(Id::Pid(pid), exited) {
+                assert!(error == Errno::EINTR, "cannot wait for the child {pid}: {error}");
+            }
+            ended.change(|status| *status = Some(child.wait().expect("it is a child that is waited for once")));
         });
         Running { line, pid, stdin: held, stdout, stderr, status, deadline: self.deadline }
     }
@@ -250,9 +256,12 @@ impl Running {
         self.status.wait(time, |status| *status).is_some()
     }
 
+    /// Kills it and its process group, unless it has exited.
     fn kill(&self) {
-        // Its group may have ended already, so an error is ignored.
-        let _ = killpg(self.pid, Signal::SIGKILL);
+        let status = self.status.look();
+        if status.is_none() {
+            let _ = killpg(self.pid, Signal::SIGKILL); // It fails if the command has moved to another group.
+        }
     }
 
     /// Its stdout so far.
