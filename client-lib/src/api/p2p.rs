@@ -129,7 +129,7 @@ macro_rules! sends {
             if $buffered {
                 return guard.send_buffered(comm, sending.envelope, to, &sending.buffer);
             }
-            let started = guard.engine.send_waiting(sending.envelope, to, Mode::$mode, sending.buffer);
+            let started = guard.engine.send(sending.envelope, to, Mode::$mode, sending.buffer);
             of(blocking(&mut guard, started))
         }
 

@@ -10,6 +10,7 @@ use super::frame::{Envelope, Frame};
 use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
 use super::slab::{Id, Slab};
+use super::spare::Spare;
 use super::state::{
     Announcement, Content, Context, Early, Errand, Incoming, Kind, Matched, Message, Request, RequestState, Streaming,
 };
@@ -31,9 +32,13 @@ pub(super) struct Core {
     pub(super) early: HashMap<u32, Vec<Early>>,
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
-    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) spare: Spare,
     /// The number of requests that have ended.
     pub(super) finished: u64,
+    /// That number when the last poll began.
+    pub(super) finished_before: u64,
+    /// The number of receives that have been started.
+    pub(super) receives: u64,
     /// The library's own memory, lent to requests whose outcome will not be asked for.
     pub(super) kept: Vec<(Id, Box<[u8]>)>,
     /// Peers from this number on are foreign: their end is noted in `parted`.
@@ -57,10 +62,6 @@ pub(super) struct Core {
     pub(super) alarms: u64,
 }
 
-/// How many buffers of unexpected messages are kept for reuse, if they are not longer than [`SPARE_BYTES`].
-const SPARE: usize = 64;
-const SPARE_BYTES: usize = 4096;
-
 /// The destination of a message that has arrived.
 pub(super) enum Match {
     /// This receive gets it; it is still in state `Posted`, but in no list.
@@ -80,8 +81,12 @@ impl Sink for Core {
             return;
         }
         match frame {
-            Frame::Eager { envelope } => self.on_eager(from, envelope, None, payload),
-            Frame::EagerSync { envelope, send } => self.on_eager(from, envelope, Some(send), payload),
+            Frame::Eager { envelope } => {
+                self.on_eager(from, envelope, None, payload, false);
+            }
+            Frame::EagerSync { envelope, send } => {
+                self.on_eager(from, envelope, Some(send), payload, false);
+            }
             Frame::Ready { envelope, send, len, region } => {
                 self.on_ready(Announcement { from, envelope, send, len, region });
             }
@@ -97,6 +102,41 @@ impl Sink for Core {
             Frame::Signed { envelope, .. } => self.on_signed(from, frame, envelope, payload),
             Frame::Bye => self.on_bye(from),
         }
+    }
+
+    #[inline]
+    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
+        let may_leave = self.finished != self.finished_before;
+        match frame {
+            Frame::Eager { envelope } if !self.peers.is_lost(from) => {
+                self.on_eager(from, envelope, None, payload, may_leave)
+            }
+            Frame::EagerSync { envelope, send } if !self.peers.is_lost(from) => {
+                self.on_eager(from, envelope, Some(send), payload, may_leave)
+            }
+            _no_message_to_match => {
+                self.on_frame(from, frame, payload);
+                true
+            }
+        }
+    }
+
+    fn receives(&self) -> u64 {
+        self.receives
+    }
+
+    fn expects(&self, _: Peer, frame: &Frame) -> bool {
+        let (Frame::Eager { envelope } | Frame::EagerSync { envelope, .. }) = frame else { return false };
+        let context = self.contexts.get(envelope.context);
+        context.is_some_and(|context| self.posted.find(&context.seen, *envelope).is_some())
+    }
+
+    fn is_early(&self, from: Peer, frame: &Frame) -> bool {
+        let (Frame::Eager { envelope } | Frame::EagerSync { envelope, .. }) = frame else { return false };
+        let refuses = |context: &Context| context.refuses(envelope.tag);
+        self.finished != self.finished_before
+            && self.contexts.get(envelope.context).is_some_and(|context| !refuses(context))
+            && !self.expects(from, frame)
     }
 
     fn landing(&mut self, from: Peer, frame: &Frame, len: usize) -> Option<Landing> {
@@ -162,8 +202,10 @@ impl Core {
             early: HashMap::new(),
             peers: Peers::default(),
             errands: VecDeque::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
             finished: 0,
+            finished_before: 0,
+            receives: 0,
             kept: Vec::new(),
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
@@ -181,7 +223,15 @@ impl Core {
 
     /// Handles a whole message.
     #[inline]
-    pub(super) fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: Arrived<'_>) {
+    /// Handles a message that came whole. Returns false if it `may_leave` the message and does so, because no receive waits for it.
+    pub(super) fn on_eager(
+        &mut self,
+        from: Peer,
+        envelope: Envelope,
+        sync: Option<u32>,
+        payload: Arrived<'_>,
+        may_leave: bool,
+    ) -> bool {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
                 self.receive_posted(id, envelope, payload);
@@ -189,6 +239,7 @@ impl Core {
                     self.say(from, Frame::Done { send });
                 }
             }
+            Ok(Match::Unexpected) if may_leave => return false,
             Ok(Match::Unexpected) => {
                 let bytes = self.keep_bytes(payload);
                 let content = match sync {
@@ -207,6 +258,7 @@ impl Core {
             Ok(Match::Refused) => sync.into_iter().for_each(|send| self.refuse(from, envelope.context, send)),
             Err(NotAMember) => self.lose_intruder(from, envelope),
         }
+        true
     }
 
     /// Handles the announcement of a long message.
@@ -403,21 +455,15 @@ impl Core {
     /// Copies bytes into a reused buffer, if there is one.
     #[inline]
     pub(super) fn keep_bytes(&mut self, bytes: Arrived<'_>) -> Vec<u8> {
-        if bytes.is_empty() {
-            return Vec::new();
-        }
-        let mut kept = self.spare.pop().unwrap_or_default();
+        let mut kept = self.spare.take(bytes.len());
         bytes.append_to(&mut kept);
         kept
     }
 
     /// Keeps the buffer for reuse.
     #[inline]
-    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if (1..=SPARE_BYTES).contains(&bytes.capacity()) && self.spare.len() < SPARE {
-            bytes.clear();
-            self.spare.push(bytes);
-        }
+    pub(super) fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spare.keep(bytes);
     }
 
     #[inline]

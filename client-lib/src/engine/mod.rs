@@ -29,6 +29,7 @@ mod contexts;
 mod matching;
 mod peers;
 mod slab;
+mod spare;
 mod state;
 mod traffic;
 

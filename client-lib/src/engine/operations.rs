@@ -28,7 +28,7 @@ const COPIED_MAX: usize = 64 << 10;
 
 /// A message to this process itself is copied if no receive waits for it and it is not longer than this.
 const OWN_MAX: usize = 4 << 10;
-/// The shortest message that a blocking send offers in the sender's memory: shorter ones are copied sooner than the receiver reads them.
+/// The shortest message that is offered in the sender's memory: shorter ones are copied sooner than the receiver reads them.
 const LENT_MIN: usize = 6 << 10;
 
 impl<T: Transport> Engine<T> {
@@ -122,19 +122,8 @@ impl<T: Transport> Engine<T> {
 
     /// Sends a message to a process, which receives it from `envelope.rank`. The buffer must not change until the send
     /// is complete. A short message in standard mode completes at once, without a request, if there is room for it.
-    #[inline]
-    pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
-        self.send_as(envelope, to, mode, buffer, false)
-    }
-
-    /// As [`Engine::send`], for a caller that waits until the buffer may change.
-    #[inline]
-    pub fn send_waiting(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
-        self.send_as(envelope, to, mode, buffer, true)
-    }
-
     #[inline(always)]
-    fn send_as(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer, waits: bool) -> Started {
+    pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         let at_once = match mode {
             Mode::Standard | Mode::Ready => to != self.core.me && self.core.peers.is_clear(to),
             Mode::Synchronous => false,
@@ -146,8 +135,8 @@ impl<T: Transport> Engine<T> {
         }
         if at_once && len <= self.eager(to, &buffer) {
             let frame = Frame::Eager { envelope };
-            let sent = match waits && len >= LENT_MIN {
-                true => self.transport.try_lend(to, &frame, &buffer),
+            let sent = match len >= LENT_MIN {
+                true => self.transport.try_lend(to, &frame, &buffer, &mut self.core),
                 false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)),
             };
             match sent {
@@ -201,6 +190,7 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
         let core = &mut self.core;
+        core.receives += 1;
         let Some(open) = core.contexts.get_mut(context) else {
             return Started::Over(Outcome::failed(not_open(context)));
         };
@@ -336,6 +326,7 @@ impl<T: Transport> Engine<T> {
     /// Handles what has arrived and sends what there is room for; returns whether there was anything.
     #[inline]
     pub fn progress(&mut self) -> bool {
+        self.core.finished_before = self.core.finished;
         let came = self.transport.poll(&mut self.core);
         self.core.flush(&mut self.transport) | came
     }
@@ -525,7 +516,7 @@ impl Core {
     }
 
     fn keep_buffer(&mut self, buffer: &Buffer) -> Vec<u8> {
-        let mut bytes = self.spare.pop().unwrap_or_default();
+        let mut bytes = self.spare.take(buffer.len());
         bytes.resize(buffer.len(), 0);
         buffer.read(0, &mut bytes);
         bytes

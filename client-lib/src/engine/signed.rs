@@ -96,8 +96,12 @@ impl Core {
         }
         let is_stored = self.is_stored(from, envelope);
         match (plain, is_stored) {
-            (Frame::Eager { .. }, false) => self.on_eager(from, envelope, None, payload),
-            (Frame::EagerSync { send, .. }, false) => self.on_eager(from, envelope, Some(send), payload),
+            (Frame::Eager { .. }, false) => {
+                self.on_eager(from, envelope, None, payload, false);
+            }
+            (Frame::EagerSync { send, .. }, false) => {
+                self.on_eager(from, envelope, Some(send), payload, false);
+            }
             (Frame::Ready { send, len, region, .. }, false) => {
                 self.on_ready(Announcement { from, envelope, send, len, region });
             }

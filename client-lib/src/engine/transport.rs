@@ -53,9 +53,9 @@ pub trait Transport {
     /// Sends a frame. If it is accepted, the payload's memory may change when the call returns.
     fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal>;
 
-    /// As [`Transport::try_send`], for a caller that would wait until the memory may change: the receiver may read it there. This call
-    /// takes about as long as a copy; but once the receiver has begun to read, it waits for the receiver, even if that is stopped meanwhile.
-    fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
+    /// As [`Transport::try_send`], but the receiver may read the memory itself. This call takes about as long as a copy; once the receiver
+    /// has begun to read, it waits for the receiver, even if that is stopped meanwhile. It may deliver messages that receives wait for.
+    fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, _: &mut S) -> Result<(), Refusal> {
         self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))
     }
 
@@ -91,6 +91,29 @@ pub trait Transport {
 pub trait Sink {
     /// A frame with its payload, which is invalid after the call.
     fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>);
+
+    /// As [`Sink::on_frame`], for transports that can offer a frame again at the next poll. Returns whether it was taken. It is not if
+    /// this poll has completed a request and no receive waits for the frame's message: the caller probably posts that receive next, and
+    /// then the message need not be copied into memory of the library.
+    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
+        self.on_frame(from, frame, payload);
+        true
+    }
+
+    /// How many receives the program has started.
+    fn receives(&self) -> u64 {
+        0
+    }
+
+    /// Whether a receive waits for this frame's message.
+    fn expects(&self, _from: Peer, _frame: &Frame) -> bool {
+        false
+    }
+
+    /// Whether [`Sink::on_frame_unless_early`] would not take this frame.
+    fn is_early(&self, _from: Peer, _frame: &Frame) -> bool {
+        false
+    }
 
     /// For transports that read from a stream: returns where the `len` bytes of this frame's payload may be written
     /// directly. `None` if they must be collected for [`Sink::on_frame`]; otherwise [`Sink::on_landed`] follows when

@@ -410,9 +410,9 @@ impl Transport for Routes {
     }
 
     #[inline]
-    fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
+    fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, sink: &mut S) -> Result<(), Refusal> {
         match (self.route(to), &mut self.shm) {
-            (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer),
+            (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer, sink),
             _ => self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())),
         }
     }

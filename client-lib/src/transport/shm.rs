@@ -364,16 +364,16 @@ impl Shm {
                 self.receiver.put_back();
                 return taken > 0;
             }
-            if self.segment.ring().give_room(&mut self.receiver) {
-                self.wake_all();
-            }
-            if note & LENT != 0 {
-                continue;
-            }
             if taken > 0 {
                 self.segment.ring().fetch_ahead(&self.receiver);
             }
-            self.deliver(note, &data, sink);
+            if note & LENT == 0 && !self.deliver(note, &data, sink) {
+                self.receiver.put_back();
+                return true;
+            }
+            if self.segment.ring().give_room(&mut self.receiver) {
+                self.wake_all();
+            }
         }
         true
     }
@@ -390,43 +390,57 @@ impl Shm {
         came
     }
 
+    /// Delivers a frame; returns false if it must be offered again, because the engine has left it.
     #[inline]
-    fn deliver<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) {
+    fn deliver<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) -> bool {
         let index = (note >> 16) as usize;
         if !matches!(self.links.get(index), Some(Link { state: LinkState::Up(_), .. })) && !self.is_answered(index) {
             self.strays += 1;
-            return;
+            return true;
         }
-        let Link { peer, state: LinkState::Up(up), bye, .. } = &mut self.links[index] else { return };
+        let Link { peer, state: LinkState::Up(up), bye, .. } = &mut self.links[index] else { return true };
         if note & (HELP | EXPORT) != 0 {
-            return if note & HELP != 0 { self.on_help(index, data) } else { up.imports.on_export(data) };
+            match note & HELP != 0 {
+                true => self.on_help(index, data),
+                false => up.imports.on_export(data),
+            }
+            return true;
         }
         let Ok((frame, head_len)) = Frame::decode(&data.0) else {
-            return self.lose(index, "it sent an invalid frame");
+            self.lose(index, "it sent an invalid frame");
+            return true;
         };
         *bye |= frame == Frame::Bye;
         if note & IN_CELL == 0 {
             let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
-                return self.lose(index, "it sent a frame longer than its slot");
+                self.lose(index, "it sent a frame longer than its slot");
+                return true;
             };
-            sink.on_frame(*peer, frame, Arrived::new(payload));
+            let is_taken = sink.on_frame_unless_early(*peer, frame, Arrived::new(payload));
             if let Frame::Part { .. } = frame {
                 up.arrived(payload.len());
             }
-            return;
+            return is_taken;
         }
         let (cell, len) = (data.word(CELL_AT), data.word(CELL_AT + 4) as usize);
         let (Some(payload), Some(head)) = (up.segment.cell(cell, len), up.segment.cell_head(cell)) else {
-            return self.lose(index, "it sent a frame in an unknown cell");
+            self.lose(index, "it sent a frame in an unknown cell");
+            return true;
         };
         let start = (note & TIMED != 0).then(ticks);
-        sink.on_frame(*peer, frame, payload);
+        if !sink.on_frame_unless_early(*peer, frame, payload) {
+            return false;
+        }
         if cells::give_back(head, start.map(|start| ticks() - start)) {
             up.wake();
+        }
+        if len > SMALL {
+            up.lending.hear();
         }
         if let Frame::Part { .. } = frame {
             up.arrived(len);
         }
+        true
     }
 
     /// Evaluates the costs of timed cells.

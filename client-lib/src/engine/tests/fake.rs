@@ -296,10 +296,14 @@ impl Fake {
             }
         }
         let Some((frame, payload)) = net.pipes[me][sender].packets.pop_front() else { return false };
-        net.coming[me] -= 1;
         drop(net);
-        sink.on_frame(from, frame, Arrived::new(&payload));
-        true
+        let is_taken = sink.on_frame_unless_early(from, frame, Arrived::new(&payload));
+        let net = &mut *self.net.borrow_mut();
+        match is_taken {
+            true => net.coming[me] -= 1,
+            false => net.pipes[me][sender].packets.push_front((frame, payload)),
+        }
+        is_taken
     }
 }
 

@@ -481,6 +481,33 @@ fn short_sends_complete_without_room_while_few_bytes_wait() {
 }
 
 #[test]
+fn a_message_that_comes_with_the_awaited_one_waits_for_the_next_poll() {
+    let limits = FrameLimits { eager: 1000, eager_device: 1000, part: 64, part_device: 64 };
+    let world = &mut FakeWorld::with(2, 1, Oddities { limits, room: 9, full: 0, late: 0, pull: false, landing: false });
+    open(world, 1);
+    let envelope = Envelope { rank: 0, ..ENVELOPE };
+    for mode in [Mode::Standard, Mode::Synchronous] {
+        let sends: Vec<Pending> = (0..4).map(|at| send(world, envelope, 1, mode, vec![at; 8])).collect();
+        for at in 0..3 {
+            let receive = recv(world, 1, 1, Source::Rank(0), TagMatch::Any, 8);
+            let receiver = world.engine(1);
+            receiver.progress();
+            // Only the message for which a receive waits was taken.
+            assert_eq!((receiver.unexpected(), receiver.pending()), (0, 0), "{mode:?} {at}");
+            let (outcome, memory) = receive.wait(world);
+            assert_eq!((outcome.error, memory.bytes()), (None, &[at; 8][..]));
+        }
+        world.engine(1).progress();
+        assert_eq!(world.engine(1).unexpected(), 1, "no receive came");
+        recv(world, 1, 1, Source::Rank(0), TagMatch::Any, 8).wait(world);
+        for send in sends {
+            assert_eq!(send.wait(world).0.error, None);
+        }
+    }
+    bodies::finish(world);
+}
+
+#[test]
 fn a_forgotten_request_continues() {
     in_peace(&[1, 2], 20, |world, _| {
         open(world, 1);

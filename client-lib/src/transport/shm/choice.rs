@@ -122,12 +122,24 @@ const TRUST_EVERY: u32 = 16;
 const PATIENCE_MAX: u64 = 1 << 16;
 
 /// What a link has learned about offers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lending {
     /// For each class of lengths: a cell, or an offer.
-    ways: [Choice; 3],
+    ways: [Choice; LONGEST + 1],
     /// The offers since the receiver has taken one; `None` before the first.
     missed: Option<u32>,
+    /// When the last message was sent, in ticks, and how many receives the program had started.
+    last: (u64, u64),
+    /// Whether a longer message has come from the peer since the choice before.
+    has_heard: bool,
+    patience_max: u64,
+}
+
+impl Default for Lending {
+    fn default() -> Self {
+        let (ways, missed, last, has_heard) = Default::default();
+        Self { ways, missed, last, has_heard, patience_max: PATIENCE_MAX }
+    }
 }
 
 /// The class of a message's length.
@@ -135,11 +147,24 @@ fn class(len: usize) -> usize {
     match len {
         0..=8192 => 0,
         8193..=16384 => 1,
-        _ => 2,
+        _ => LONGEST,
     }
 }
 
+const LONGEST: usize = 2;
+
 impl Lending {
+    /// Prefers offers from now on, and waits until the receiver takes them.
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(super) fn insist(&mut self) {
+        for way in &mut self.ways {
+            way.learn(Way::First, u64::MAX / 2048, 1);
+            way.learn(Way::Second, 1, 1024);
+        }
+        self.patience_max = u64::MAX;
+    }
+
     /// Whether the receiver has taken the last offer.
     #[cfg(test)]
     #[cfg(not(loom))]
@@ -147,9 +172,29 @@ impl Lending {
         self.missed == Some(0)
     }
 
-    /// Chooses between a cell and an offer, as [`Choice::choose`] does.
-    pub(super) fn choose(&mut self, len: usize) -> (Way, bool) {
-        self.ways[class(len)].choose()
+    /// Chooses between a cell and an offer, as [`Choice::choose`] does. `receives`: how many receives the program has started.
+    ///
+    /// A message that follows another one at once, without a receive in between, goes in a cell: the sender fills a cell while the receiver
+    /// empties the one before, which takes less time than one copy after the other. Not so if as much comes from the peer meanwhile: then
+    /// both processors have work enough, and two copies cost more than one.
+    pub(super) fn choose(&mut self, len: usize, now: u64, receives: u64) -> (Way, bool) {
+        let choice = &mut self.ways[class(len)];
+        let (sent_at, receives_then) = self.last;
+        // At once: sooner than 1 KiB goes through a cell.
+        let follows = now.wrapping_sub(sent_at) < u64::from(choice.cost[Way::First as usize]);
+        let is_both_ways = std::mem::take(&mut self.has_heard) && class(len) == LONGEST;
+        let is_in_a_row = follows && receives == receives_then && !is_both_ways;
+        if is_in_a_row { (Way::First, false) } else { choice.choose() }
+    }
+
+    /// Records that a longer message has come from the peer.
+    pub(super) fn hear(&mut self) {
+        self.has_heard = true;
+    }
+
+    /// Records that a message was sent, until now.
+    pub(super) fn has_sent(&mut self, now: u64, receives: u64) {
+        self.last = (now, receives);
     }
 
     /// Records whether the receiver has taken an offer.
@@ -161,7 +206,7 @@ impl Lending {
     /// How long an offer of a message is worth waiting, in ticks.
     pub(super) fn patience(&self, len: usize) -> u64 {
         let is_due = self.missed.is_none_or(|missed| missed < TRUST || missed.is_multiple_of(TRUST_EVERY));
-        if is_due { self.ways[class(len)].gain(len).min(PATIENCE_MAX) } else { 0 }
+        if is_due { self.ways[class(len)].gain(len).min(self.patience_max) } else { 0 }
     }
 
     /// Records what a way has cost for a message of this length.
@@ -281,6 +326,30 @@ mod tests {
             assert!(used < 16 || choice.best() == Some(Way::Second), "after {used} uses");
         }
         assert!(seconds > 80, "{seconds}");
+    }
+
+    #[test]
+    fn messages_in_a_row_go_in_cells() {
+        let learned = || {
+            let mut lending = Lending::default();
+            for len in [8000, 16_000, 32_000] {
+                lending.learn(Way::First, len as u64, len);
+                lending.learn(Way::Second, len as u64 / 2, len);
+            }
+            lending
+        };
+        for len in [8000, 16_000, 32_000] {
+            let mut lending = learned();
+            assert_eq!(lending.choose(len, 5000, 1).0, Way::Second, "the first one");
+            lending.has_sent(6000, 1);
+            assert_eq!(lending.choose(len, 6500, 1), (Way::First, false), "at once");
+            assert_eq!(lending.choose(len, 6500, 2).0, Way::Second, "after a receive");
+            assert_eq!(lending.choose(len, 60_000, 1).0, Way::Second, "after a pause");
+            lending.hear();
+            let then = if len == 32_000 { Way::Second } else { Way::First };
+            assert_eq!(lending.choose(len, 6500, 1).0, then, "as much comes back");
+            assert_eq!(lending.choose(len, 6500, 1).0, Way::First, "nothing has come since");
+        }
     }
 
     #[test]

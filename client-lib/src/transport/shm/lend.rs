@@ -1,8 +1,9 @@
 //! Messages that a receiver may read from their sender's memory, although they fit a cell.
 //!
-//! A sender that must wait anyway first publishes the address of its message, then fills the cell that the slot names. A receiver that
+//! A sender first publishes the address of its message, then fills the cell that the slot names. A receiver that
 //! comes before the cell is full reads the sender's memory: one copy instead of two. A later one reads the cell, as without an
-//! offer. The cell's state decides which:
+//! offer. While it fills the cell, a sender receives what has come for it: two processes that send to each other read each other's
+//! memory. Messages in a row go in cells ([`super::choice::Lending::choose`]). The cell's state decides:
 //!
 //! ```text
 //!  OFFERED ─→ TAKEN ──→ FREE       the receiver has read the sender's memory
@@ -69,6 +70,11 @@ enum Found {
     Nothing,
 }
 
+/// Whether the message can be received: it is offered, or its cell is full.
+fn may_be_taken(head: &CellHead) -> bool {
+    matches!(head.state.load(Ordering::Relaxed), OFFERED | BUSY)
+}
+
 /// Takes the message, from the sender's memory if the receiver `may_read` it.
 fn take(head: &CellHead, may_read: bool) -> Found {
     let mut state = head.state.load(Ordering::Acquire);
@@ -81,56 +87,6 @@ fn take(head: &CellHead, may_read: bool) -> Found {
     if matches!(state, OFFERED | TAKEN | REFUSED) { Found::Nothing } else { Found::Cell }
 }
 
-/// What has become of an offer.
-enum Outcome {
-    /// The receiver has read the message.
-    Read,
-    /// It reads from the cell.
-    Copied,
-}
-
-/// Fills the cell behind an offer until the receiver takes it; returns when the memory may change.
-fn complete(up: &mut Up, head: &CellHead, fill: impl Fn(usize, usize), len: usize) -> Outcome {
-    let state = || head.state.load(Ordering::Acquire);
-    let (start, patience) = (ticks(), up.lending.patience(len));
-    while state() == OFFERED && ticks() - start < patience {
-        std::hint::spin_loop();
-    }
-    let mut at = 0;
-    while at < len && state() == OFFERED {
-        let part = STEP.min(len - at);
-        fill(at, part);
-        at += part;
-    }
-    if at == len && filled(head) {
-        up.lending.was_taken(false);
-        return Outcome::Copied;
-    }
-    let (mut looks, mut yields) = (0, 0);
-    loop {
-        match state() {
-            REFUSED => {
-                fill(at, len - at);
-                head.state.store(BUSY, Ordering::Release);
-                return Outcome::Copied;
-            }
-            TAKEN => {}
-            _ => return Outcome::Read,
-        }
-        looks += 1;
-        if looks % LOOKS_BEFORE_YIELD != 0 {
-            std::hint::spin_loop();
-            continue;
-        }
-        std::thread::yield_now();
-        yields += 1;
-        // The cell is reclaimed when the death is noticed.
-        if yields % YIELDS_BEFORE_CHECK == 0 && up.has_ended() {
-            return Outcome::Copied;
-        }
-    }
-}
-
 impl Up {
     fn has_ended(&self) -> bool {
         is_readable(self.process.as_ref().unwrap_or(&self.socket))
@@ -139,7 +95,7 @@ impl Up {
 
 impl Shm {
     /// As [`crate::engine::Transport::try_lend`].
-    pub fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer) -> Result<(), Refusal> {
+    pub fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, sink: &mut S) -> Result<(), Refusal> {
         let len = buffer.len();
         let payload = Payload::new(buffer, 0, len);
         let (Some(index), Some(address)) = (self.route(to), buffer.as_contiguous()) else {
@@ -150,20 +106,21 @@ impl Shm {
         if !(SMALL + 1..=LARGE).contains(&len) || !may_lend {
             return self.try_send(to, frame, payload);
         }
-        let (way, timed) = up.lending.choose(len);
+        let (way, timed) = up.lending.choose(len, ticks(), sink.receives());
         if way == Way::First {
-            return self.transmit(index, frame, payload, timed);
+            let sent = self.transmit(index, frame, payload, timed);
+            if let LinkState::Up(up) = &mut self.links[index].state {
+                up.lending.has_sent(ticks(), sink.receives());
+            }
+            return sent;
         }
         if !up.segment.ring().has_room(&mut up.known_head) {
             up.starved = true;
             return Err(Refusal::Full);
         }
         let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
-        let (Some(head), Some(room)) = (self.segment.cell_head(cell), self.segment.cell_room(cell, len)) else {
-            return Err(Refusal::Full);
-        };
+        let head = self.segment.cell_head(cell).ok_or(Refusal::Full)?;
         offer(head, address.addr() as u64);
-        let start = ticks();
         let sent = put(&self.segment, up, IN_CELL | LENT, |data| {
             frame.encode(data);
             data.put(CELL_AT, cell.to_ne_bytes());
@@ -173,19 +130,129 @@ impl Shm {
             self.pool.undo(cell);
             return Err(Refusal::Full);
         }
-        let past_caches = up.fill.best() == Some(Way::Second);
-        let fill = |at, part| match buffer.as_bytes() {
-            Some(bytes) if past_caches => copy::stream(room.part(at, part), &bytes[at..at + part]),
-            _ => room.part(at, part).fill(buffer, at),
-        };
-        if let Outcome::Read = complete(up, head, fill, len) {
-            up.lending.was_taken(true);
-            // Both sides' time, of which the receiver's is a part, and half: the sender need not wait for the last line to come back before
-            // the message is there, but it has work with an offer that it has not with a cell.
-            up.lending.learn(Way::Second, (ticks() - start + u64::from(head.spent.load(Ordering::Relaxed))) / 2, len);
+        let outcome = self.complete(index, cell, buffer, sink);
+        let LinkState::Up(up) = &mut self.links[index].state else { return Ok(()) };
+        up.lending.was_taken(outcome.is_some());
+        if let Some(ticks) = outcome {
+            up.lending.learn(Way::Second, ticks, len);
             self.pool.undo(cell);
         }
+        up.lending.has_sent(ticks(), sink.receives());
         Ok(())
+    }
+
+    /// Fills the cell behind an offer until the receiver takes the offer; returns when the memory may change. Meanwhile it takes offers to
+    /// this process, because two processes that send to each other both wait. Returns the ticks that the message has cost both sides, if the
+    /// receiver has read it from the memory.
+    fn complete<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, sink: &mut S) -> Option<u64> {
+        let (len, mut start) = (buffer.len(), ticks());
+        let LinkState::Up(up) = &self.links[index].state else { return None };
+        let patience = up.lending.patience(len);
+        let past_caches = up.fill.best() == Some(Way::Second);
+        let mut at = 0;
+        while self.state_of(cell) == OFFERED {
+            if let Some(spent) = self.take_expected(sink) {
+                start += spent;
+            } else if ticks() - start < patience {
+                std::hint::spin_loop();
+            } else if at < len {
+                at += self.fill(cell, buffer, at, past_caches);
+            } else if self.segment.cell_head(cell).is_none_or(filled) {
+                return None;
+            }
+        }
+        let is_read = self.await_reader(index, cell, buffer, at, sink);
+        is_read.then(|| {
+            // Both sides' time, of which the receiver's is a part, and half: the sender need not wait for the last line to come back before
+            // the message is there, but it has work with an offer that it has not with a cell.
+            let theirs = self.segment.cell_head(cell).map_or(0, |head| head.spent.load(Ordering::Relaxed));
+            (ticks() - start + u64::from(theirs)) / 2
+        })
+    }
+
+    fn state_of(&self, cell: u32) -> u32 {
+        self.segment.cell_head(cell).map_or(BUSY, |head| head.state.load(Ordering::Acquire))
+    }
+
+    /// Copies a part of a message into its cell; returns how long it is.
+    fn fill(&self, cell: u32, buffer: &Buffer, at: usize, past_caches: bool) -> usize {
+        let part = STEP.min(buffer.len() - at);
+        let Some(room) = self.segment.cell_room(cell, buffer.len()) else { return part };
+        match buffer.as_bytes() {
+            Some(bytes) if past_caches => copy::stream(room.part(at, part), &bytes[at..at + part]),
+            _ => room.part(at, part).fill(buffer, at),
+        }
+        part
+    }
+
+    /// Waits until the receiver, which has taken the offer, has read the message. Returns false if it reads the cell, which this process then
+    /// has filled `from` there on, or is gone.
+    fn await_reader<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, from: usize, sink: &mut S) -> bool {
+        let (mut looks, mut yields) = (0, 0);
+        loop {
+            match self.state_of(cell) {
+                REFUSED => {
+                    let mut at = from;
+                    while at < buffer.len() {
+                        at += self.fill(cell, buffer, at, false);
+                    }
+                    if let Some(head) = self.segment.cell_head(cell) {
+                        head.state.store(BUSY, Ordering::Release);
+                    }
+                    return false;
+                }
+                TAKEN => {}
+                _ => return true,
+            }
+            looks += 1;
+            if looks % LOOKS_BEFORE_YIELD != 0 {
+                if self.take_expected(sink).is_none() {
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            std::thread::yield_now();
+            yields += 1;
+            // The cell is reclaimed when the death is noticed.
+            let LinkState::Up(up) = &self.links[index].state else { return false };
+            if yields % YIELDS_BEFORE_CHECK == 0 && up.has_ended() {
+                return false;
+            }
+        }
+    }
+
+    /// Receives the message that comes next, if it is a longer one for which a receive waits; returns how many ticks that took.
+    fn take_expected<S: Sink>(&mut self, sink: &mut S) -> Option<u64> {
+        let start = ticks();
+        let (note, data) = self.segment.ring().take(&mut self.receiver)?;
+        let is_taken = self.is_expected(note, &data, sink)
+            && match note & LENT != 0 {
+                true => self.deliver_lent(note, &data, sink),
+                false => self.deliver(note, &data, sink),
+            };
+        if !is_taken {
+            self.receiver.put_back();
+            return None;
+        }
+        if self.segment.ring().give_room(&mut self.receiver) {
+            self.wake_all();
+        }
+        Some(ticks() - start)
+    }
+
+    /// Whether a message that has been taken from the ring lies in a cell, or in memory that this process may read, and a receive waits for it.
+    fn is_expected<S: Sink>(&self, note: u32, data: &SlotData, sink: &S) -> bool {
+        let Some(Link { peer, state: LinkState::Up(up), .. }) = self.links.get((note >> 16) as usize) else {
+            return false;
+        };
+        let is_ready = match (note & IN_CELL != 0, note & LENT != 0) {
+            (false, _) => false,
+            (true, false) => true,
+            (true, true) => {
+                self.landing.is_none() && up.segment.cell_head(data.word(CELL_AT)).is_some_and(may_be_taken)
+            }
+        };
+        is_ready && Frame::decode(&data.0).is_ok_and(|(frame, _)| sink.expects(*peer, &frame))
     }
 
     /// Delivers a message that was offered; returns false if it cannot yet.
@@ -207,6 +274,10 @@ impl Shm {
             self.lose(index, "it sent an invalid frame");
             return true;
         };
+        if begun.is_none() && sink.is_early(*peer, &frame) {
+            return false;
+        }
+        up.lending.hear();
         let pid = match up.cma {
             cma::Verdict::Yes(pid) => Some(pid),
             cma::Verdict::No(_) => None,

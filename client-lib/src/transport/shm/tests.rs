@@ -18,14 +18,46 @@ mod share;
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inbox {
     frames: Vec<(Peer, Frame, Vec<u8>)>,
+    /// How many frames it takes; the next ones are early.
+    most: usize,
+    /// Whether a receive waits for every message, and how many receives were started.
+    expects: bool,
+    receives: u64,
     pulled: Vec<(u32, Result<(), PullRefused>)>,
     lost: Vec<(Peer, String)>,
 }
 
+impl Default for Inbox {
+    fn default() -> Self {
+        let (frames, pulled, lost) = Default::default();
+        Self { frames, most: usize::MAX, expects: false, receives: 0, pulled, lost }
+    }
+}
+
 impl Sink for Inbox {
+    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
+        let is_early = self.is_early(from, &frame);
+        if !is_early {
+            self.on_frame(from, frame, payload);
+        }
+        !is_early
+    }
+
+    fn is_early(&self, _: Peer, _: &Frame) -> bool {
+        self.frames.len() >= self.most
+    }
+
+    fn expects(&self, _: Peer, _: &Frame) -> bool {
+        self.expects
+    }
+
+    fn receives(&self) -> u64 {
+        self.receives
+    }
+
     fn on_frame(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) {
         self.frames.push((from, frame, payload.to_vec()));
     }

@@ -7,7 +7,7 @@ fn lend(process: &mut Process, to: u32, bytes: &[u8]) -> Result<(), Refusal> {
     let mut bytes = bytes.to_vec();
     // SAFETY: the vector outlives the call.
     let buffer = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
-    let lent = process.shm.try_lend(Peer(to), &EAGER, &buffer);
+    let lent = process.shm.try_lend(Peer(to), &EAGER, &buffer, &mut process.inbox);
     bytes.fill(0xee); // a receiver that read it now would notice
     lent
 }
@@ -20,14 +20,14 @@ fn up(process: &mut Process, index: usize) -> &mut Up {
 const LENGTHS: [usize; 7] = [0, 4096, 4097, 8191, 16384, LARGE - 1, LARGE];
 
 /// Lends messages to a process that polls in a thread of its own, after `tweak`; returns how often it took the last offer.
-fn lend_to_a_poller(test: &str, rounds: usize, tweak: impl FnOnce(&mut Process)) -> usize {
+fn lend_to_a_poller(test: &str, rounds: usize, tweak: impl FnOnce(&mut Process, &mut Process)) -> usize {
     let [mut sender, mut receiver] = world(test, |config| ShmConfig { large_cells: 8, ..config });
     let mut both = [sender, receiver];
     connect(&mut both);
     [sender, receiver] = both;
     receiver.shm.crowd = Crowd::default();
     sender.shm.crowd = Crowd::default();
-    tweak(&mut receiver);
+    tweak(&mut sender, &mut receiver);
     let total = rounds * LENGTHS.len();
     let mut quick = 0;
     std::thread::scope(|scope| {
@@ -40,6 +40,7 @@ fn lend_to_a_poller(test: &str, rounds: usize, tweak: impl FnOnce(&mut Process))
             receiver
         });
         for seed in 0..total {
+            sender.inbox.receives += 1; // so that it offers each message
             while let Err(refusal) = lend(&mut sender, 1, &pattern(LENGTHS[seed % LENGTHS.len()], seed)) {
                 assert_eq!(refusal, Refusal::Full);
                 std::thread::yield_now();
@@ -60,16 +61,17 @@ fn lend_to_a_poller(test: &str, rounds: usize, tweak: impl FnOnce(&mut Process))
 
 #[test]
 fn lent_messages_arrive_from_memory_or_cell_as_they_were() {
-    let quick = lend_to_a_poller("lent", 300, |_| ());
-    assert!(quick > 0, "no offer was taken");
+    lend_to_a_poller("lent", 300, |_, _| ());
+    let quick = lend_to_a_poller("insisting", 40, |sender, _| up(sender, 0).lending.insist());
+    assert!(quick > 40 * LENGTHS.len() / 2, "{quick} offers were taken");
 }
 
 #[test]
 fn lent_messages_arrive_where_memory_cannot_be_read() {
-    let never = lend_to_a_poller("refused", 50, |receiver| up(receiver, 0).cma = cma::Verdict::No("tested".into()));
+    let never = lend_to_a_poller("refused", 50, |_, receiver| up(receiver, 0).cma = cma::Verdict::No("tested".into()));
     assert_eq!(never, 0);
     // It believes that it can.
-    let never = lend_to_a_poller("wrong pid", 50, |receiver| up(receiver, 0).cma = cma::Verdict::Yes(i32::MAX));
+    let never = lend_to_a_poller("wrong pid", 50, |_, receiver| up(receiver, 0).cma = cma::Verdict::Yes(i32::MAX));
     assert_eq!(never, 0);
 }
 
@@ -112,4 +114,81 @@ fn an_offer_of_a_process_that_has_died_is_dropped() {
         alive.poll();
     }
     assert!(alive.inbox.frames.is_empty());
+}
+
+/// Two processes that send to each other read each other's messages instead of copying their own.
+#[test]
+fn offers_of_both_processes_are_taken_while_both_send() {
+    let mut world: [Process; 2] = world("both lend", |config| ShmConfig { large_cells: 8, ..config });
+    connect(&mut world);
+    const ROUNDS: usize = 70;
+    std::thread::scope(|scope| {
+        for (rank, process) in world.iter_mut().enumerate() {
+            process.shm.crowd = Crowd::default();
+            process.inbox.expects = true;
+            up(process, 0).lending.insist();
+            scope.spawn(move || {
+                let end = Instant::now() + Duration::from_secs(60);
+                let mut taken = 0;
+                for round in 0..ROUNDS {
+                    let len = LENGTHS[round % LENGTHS.len()];
+                    process.inbox.receives += 1;
+                    while let Err(refusal) = lend(process, 1 - rank as u32, &pattern(len, 2 * round + rank)) {
+                        assert_eq!(refusal, Refusal::Full);
+                        process.poll();
+                    }
+                    taken += usize::from(len > SMALL && up(process, 0).lending.is_quick());
+                    while process.inbox.frames.len() <= round {
+                        assert!(Instant::now() < end, "{round}");
+                        process.poll();
+                    }
+                    let (_, frame, bytes) = &process.inbox.frames[round];
+                    assert_eq!((*frame, bytes), (EAGER, &pattern(len, 2 * round + 1 - rank)), "{round}");
+                }
+                assert!(taken > ROUNDS / 2, "{taken} offers were taken");
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_not_expected_is_not_received_during_a_send() {
+    let mut world: [Process; 2] = world("not expected", |config| ShmConfig { large_cells: 8, ..config });
+    connect(&mut world);
+    for process in &mut world {
+        process.shm.crowd = Crowd::default();
+    }
+    let [one, other] = &mut world;
+    assert_eq!(lend(one, 1, &pattern(20_000, 1)), Ok(()));
+    assert_eq!(lend(other, 0, &pattern(20_000, 2)), Ok(()));
+    assert!(other.inbox.frames.is_empty());
+    one.inbox.expects = true;
+    assert_eq!(lend(one, 1, &pattern(20_000, 3)), Ok(()));
+    assert_eq!(one.inbox.frames, [(Peer(1), EAGER, pattern(20_000, 2))]);
+    other.poll();
+    let got: Vec<_> = other.inbox.frames.iter().map(|(_, _, bytes)| bytes.clone()).collect();
+    assert_eq!(got, [pattern(20_000, 1), pattern(20_000, 3)]);
+}
+
+#[test]
+fn a_frame_that_is_left_comes_again() {
+    let mut world: [Process; 2] = world("left", |config| ShmConfig { large_cells: 8, ..config });
+    connect(&mut world);
+    world[0].shm.crowd = Crowd::default();
+    let lengths = [3, 100, 5000, 0, LARGE];
+    for len in lengths {
+        assert_eq!(world[0].try_send(1, &EAGER, &pattern(len, len)), Ok(()));
+        assert_eq!(lend(&mut world[0], 1, &pattern(len, len)), Ok(()));
+    }
+    for taken in 0..2 * lengths.len() {
+        let inbox = &mut world[1].inbox;
+        assert_eq!(inbox.frames.len(), taken);
+        inbox.most = taken;
+        world[1].poll();
+        assert_eq!(world[1].inbox.frames.len(), taken, "it was left");
+        world[1].inbox.most = taken + 1;
+        world[1].poll();
+    }
+    let got: Vec<_> = world[1].inbox.frames.iter().map(|(_, _, bytes)| bytes.clone()).collect();
+    assert_eq!(got, lengths.iter().flat_map(|len| [pattern(*len, *len), pattern(*len, *len)]).collect::<Vec<_>>());
 }
