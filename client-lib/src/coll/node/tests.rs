@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Order};
 
+use super::way::uneven as longest;
 use super::*;
 use crate::abi::constants::{MPI_SUM, MPI_UINT32_T};
 use crate::abi::{DatatypeHandle, OpHandle};
@@ -553,4 +554,27 @@ fn all_members_go_the_way_that_the_first_one_announces() {
     });
     assert!(ways.iter().all(|other| *other == ways[0]));
     assert!(ways[0].contains(&Way::Slots) && ways[0].contains(&Way::Pull), "both are tried");
+}
+
+#[test]
+fn longer_blocks_between_two_members_go_as_messages_if_these_can_be_read() {
+    const ROOM: usize = 64 << 10;
+    let vector = |bytes: u64| Vector { count: bytes / 8, unit: 8 };
+    let calls = |bytes| {
+        [
+            Call::Bcast { root: 0, len: bytes },
+            Call::Scatter { root: 1, block: bytes, in_place: false },
+            Call::Gather { root: 0, block: bytes, in_place: true },
+            Call::Reduce { root: 1, vector: vector(bytes), commutes: true, in_place: false },
+        ]
+    };
+    let sum = sum();
+    let ways = |bytes, size, pulls| calls(bytes).map(|call| way(call, size, ROOM, pulls, 0, Some(&sum), true));
+    let slots = Some(Way::Slots);
+    assert_eq!(ways(4096, 2, true), [slots; 4]);
+    assert_eq!(ways(8192, 2, true), [slots, slots, None, None]);
+    assert_eq!(ways(16384, 2, true), [None; 4]);
+    assert_eq!(ways(16384, 2, false), [slots; 4]);
+    assert_eq!(ways(16384, 3, true), [slots; 4]);
+    assert_eq!((longest(2, true, ROOM), longest(2, true, 100), longest(2, false, ROOM)), (8192, 100, ROOM));
 }

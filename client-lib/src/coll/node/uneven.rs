@@ -7,11 +7,11 @@
 //! ```
 //!
 //! So a receiver finds its block, and notices a wrong length. In an alltoall, all members see the longest block of all, and go on in
-//! as many operations as that takes. In a gather or scatter, blocks that do not fit into one operation travel as messages ([`Rest`]):
+//! as many operations as that takes. In a gather or scatter, blocks that are too long for one operation travel as messages ([`Rest`]):
 //! so no member waits for one on which it does not depend.
 
 use super::meeting::Awaited;
-use super::way::{PIECED_FOR_EACH, share};
+use super::way::{PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
 use super::{Arrival, Node};
 use crate::coll::operands::Operands;
@@ -114,7 +114,8 @@ impl<'a> UnevenWork<'a> {
                 && self.index == 0
             {
                 let longest = self.longest_of_all(node, number);
-                let most = (PIECED_FOR_EACH / 2).min(16 * self.most(node) as u64);
+                let pieces = if node.size() == 2 && node.pulls() { 1 } else { 16 };
+                let most = (PIECED_FOR_EACH / 2).min(pieces * self.most(node) as u64);
                 if longest > most {
                     return Some(Ok(Rest::All));
                 }
@@ -139,9 +140,14 @@ impl<'a> UnevenWork<'a> {
         members > 1 && share(room, members) >= 2 * WORD
     }
 
-    /// The bytes of a block for one of the others that fit into a slot.
+    /// The bytes of the longest block for one of the others that goes through a slot.
     fn most(&self, node: &Node) -> usize {
-        (share(node.room(), node.size()) & !(WORD - 1)) - WORD
+        uneven(node.size(), node.pulls(), (share(node.room(), node.size()) & !(WORD - 1)) - WORD)
+    }
+
+    /// The bytes of the longest block for the root that goes through a slot.
+    fn most_for_root(&self, node: &Node) -> usize {
+        uneven(node.size(), node.pulls(), node.room())
     }
 
     fn operations(&self, node: &Node) -> usize {
@@ -152,7 +158,7 @@ impl<'a> UnevenWork<'a> {
     }
 
     fn awaited(&self, node: &Node) -> Awaited {
-        let (me, room) = (node.rank, node.room() as u64);
+        let (me, room) = (node.rank, self.most_for_root(node) as u64);
         match self.call {
             Uneven::Alltoall { .. } => Awaited::All,
             Uneven::Gather { root, .. } if root == me => Awaited::All,
@@ -182,7 +188,7 @@ impl<'a> UnevenWork<'a> {
     /// Leaves this member's blocks, or a piece of each.
     fn arrive(&self, node: &mut Node) -> u64 {
         let (stamp, me, others) = (self.stamp(), node.rank, node.size() as usize - 1);
-        let (room, most) = (node.room(), self.most(node));
+        let (room, most) = (self.most_for_root(node), self.most(node));
         let (number, arrival) = match self.call {
             Uneven::Gather { root, .. } if root != me && self.longest <= room as u64 => {
                 let send = &self.operands.send.buffer;
@@ -237,7 +243,7 @@ impl<'a> UnevenWork<'a> {
         let Operands { send, recv, send_to, recv_from, .. } = self.operands;
         match self.call {
             Uneven::Gather { root, .. } if root != me => {
-                if self.longest > node.room() as u64 {
+                if self.longest > self.most_for_root(node) as u64 {
                     self.rest.push(me);
                 }
             }
@@ -247,7 +253,7 @@ impl<'a> UnevenWork<'a> {
                     let (len, into) = (stamp as u32 as usize, &recv_from[member as usize]);
                     if stamp == REFUSED {
                         self.fault = Some(disagrees(node, number, member));
-                    } else if len > node.room() {
+                    } else if len > self.most_for_root(node) {
                         self.rest.push(member);
                     } else if self.check(len, into.len(), member) {
                         take(node, number, member, len, (0, len), into, 0);

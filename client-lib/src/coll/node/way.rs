@@ -22,6 +22,11 @@ const PIECED: u64 = 4 << 20;
 /// pieces for each member become short.
 pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 
+/// Longer blocks from one of two members to the other go as messages, if members can read each other's memory: one copy, or two at the same
+/// time, instead of two in turn. A root that only sends is done with the slot at once, so there slots pay for longer blocks.
+const PAIRED: u64 = 4 << 10;
+const PAIRED_FROM_ROOT: u64 = 8 << 10;
+
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
 /// needs one wait less.
 const SLICED: u64 = 16 << 10;
@@ -54,6 +59,9 @@ pub fn way(
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
         return Some(Way::Pull);
     }
+    if size == 2 && pulls && between_two(call) {
+        return None;
+    }
     match call {
         Call::Barrier => Some(Way::Slots),
         Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
@@ -75,6 +83,27 @@ pub fn way(
         | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
         Call::ReduceScatterBlock { block, .. } => combines(block.len(), block.unit, members),
     }
+}
+
+/// Whether two members exchange messages in this call.
+fn between_two(call: Call) -> bool {
+    match call {
+        Call::Bcast { len: block, .. } | Call::Scatter { block, .. } => block > PAIRED_FROM_ROOT,
+        Call::Gather { block, .. } => block > PAIRED,
+        Call::Reduce { vector, .. } => vector.len() > PAIRED,
+        Call::Barrier
+        | Call::Allgather { .. }
+        | Call::Alltoall { .. }
+        | Call::Allreduce { .. }
+        | Call::ReduceScatterBlock { .. }
+        | Call::Scan { .. }
+        | Call::Exscan { .. } => false,
+    }
+}
+
+/// The number of bytes of the longest block that goes through a slot in a call whose blocks have different lengths: at most `most`.
+pub(super) fn uneven(size: u32, pulls: bool, most: usize) -> usize {
+    if size == 2 && pulls { most.min(PAIRED_FROM_ROOT as usize) } else { most }
 }
 
 /// The number of classes of calls for which the faster way is found by measuring.
