@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::arrivals::{Match, NotAMember};
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
-use super::core::{Core, Match, NotAMember, fill, not_open, sent_whole, settled};
+use super::core::{Core, fill, not_open, sent_whole, settled};
 use super::flow;
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};

@@ -4,8 +4,9 @@
 //! [`Frame::Signed`]; their receivers handle these apart from all others. So a process that does not check pays nothing, and a process
 //! that does may exchange messages with one that does not.
 
+use super::arrivals::{Match, NotAMember};
 use super::calls::{Outcome, RequestId, Started};
-use super::core::{Core, Match, NotAMember};
+use super::core::Core;
 use super::frame::{Envelope, Frame, Sort};
 use super::slab::Id;
 use super::state::{Announcement, Content, Early, Kind, Message, Request, RequestState};
