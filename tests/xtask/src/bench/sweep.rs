@@ -155,8 +155,8 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     let cells = cells::read(&fs::read_to_string(&record).with_context(|| format!("read {}", record.display()))?)?;
     let into = places::root().join("tests/bench/sweep");
     fs::create_dir_all(&into)?;
-    tables::write(&cells, &into)?;
-    heat::write(&cells, &into)?;
+    let maps = heat::write(&cells, &into)?;
+    tables::write(&cells, &maps, &into)?;
     println!("{}", tables::summary(&cells));
     Ok(())
 }

@@ -12,17 +12,19 @@ const HEIGHT: usize = 14;
 const LABEL: usize = 250;
 const HEAD: usize = 60;
 
-/// Writes an SVG file for each way into the folder.
-pub(super) fn write(cells: &Cells, into: &Path) -> anyhow::Result<()> {
+/// Writes an SVG file for each way into the folder; returns what the ways are called, and the files' names.
+pub(super) fn write(cells: &Cells, into: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut ways: BTreeMap<(String, bool), Vec<(&Place, &Ratios)>> = BTreeMap::new();
     for (place, ratios) in &cells.ratios {
         ways.entry((place.way.clone(), place.noisy)).or_default().push((place, ratios));
     }
+    let mut files = Vec::new();
     for ((way, noisy), cells) in ways {
         let name = format!("{way}{}.svg", if noisy { "-noisy" } else { "" });
-        fs::write(into.join(name), draw(&cells))?;
+        fs::write(into.join(&name), draw(&cells))?;
+        files.extend(cells.first().map(|(place, _)| (place.way(), name)));
     }
-    Ok(())
+    Ok(files)
 }
 
 fn draw(cells: &[(&Place, &Ratios)]) -> String {

@@ -14,9 +14,11 @@ const MEDIAN: f64 = 1.15;
 /// Cells of one row: by way, figure, number of ranks.
 type Rows<'a> = BTreeMap<(String, usize, &'a str), Vec<(&'a Place, &'a Ratios)>>;
 
-/// Writes `README.md` into the folder.
-pub(super) fn write(cells: &Cells, into: &Path) -> anyhow::Result<()> {
+/// Writes `README.md` into the folder, in which the heat maps (way, file) are.
+pub(super) fn write(cells: &Cells, maps: &[(String, String)], into: &Path) -> anyhow::Result<()> {
     let mut text = String::from(HEAD);
+    let links: Vec<String> = maps.iter().map(|(way, file)| format!("[{way}]({file})")).collect();
+    let _ = writeln!(text, "The heat maps have all cells: {}.\n\nMachines:\n", links.join(", "));
     for machine in &cells.machines {
         let _ = writeln!(text, "- {machine}");
     }
@@ -34,10 +36,6 @@ MPICH and Open MPI in the same round: below 1, rsd's library is faster. *Median*
 and the 99th percentiles. Each cell is a size; the tables show geometric means over all sizes, and the worst size. *Over* counts the cells whose
 median is above 1.15, and those whose best is above 1.05. Names: *no barrier* is one operation straight after the other, otherwise there is a
 barrier before each; *computing* is what a non-blocking operation adds to a computation of its own length; *cold* uses a new buffer each time.
-
-The heat maps have all cells: [shared memory](shared.svg), [TCP](tcp.svg).
-
-Machines:
 
 ";
 
