@@ -4,16 +4,16 @@
 //! one other member, or for all. Nothing is sent, matched or scheduled.
 //!
 //! ```text
-//!  head:    | broken | sleepers | round 0 | … | round 3 |     lines of 128 bytes
+//!  head:    | broken | sleepers | round 0 | … | round 7 |     lines of 128 bytes
 //!  round:   | arrivals: u64 |  | done: u64 | verdict: u64 | result: 48 bytes |
-//!  marks:   | member 0: 0 1 2 3 | member 1: 0 1 2 3 | …       64 bytes each
+//!  marks:   | member 0: 0 1 … 7 | member 1: 0 1 … 7 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |      each as long as the longest data
 //! ```
 //!
-//! Operation k uses the marks, slots and round k modulo 4. A member that arrives at k + 1 has read everything that it needed
-//! from k. So once all members have arrived at k - 3, the memory of k - 4 is free. An operation waits for that before it
-//! begins; it rarely has to. Data of up to 48 bytes travel in the same line as the mark.
+//! Operation k uses the marks and the round k modulo 8, and the slots k modulo 4. A member that arrives at k + 1 has read everything that it
+//! needed from k. So once all members have arrived at k - 7, the marks of k - 8 are free, and once they have arrived at k - 3, the slots of
+//! k - 4. An operation waits for that before it begins; it rarely has to. Data of up to 48 bytes travel in the same line as the mark.
 //!
 //! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
 //! adds one to `arrivals`, the last one computes the result and sets `done`, and all wait for that one line. So an operation
@@ -63,11 +63,15 @@ use std::hash::{BuildHasher, Hasher};
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
-/// How many operations the memory holds at a time.
+/// How many operations the memory holds at a time, and how many of them may have data in slots: more of these would not stay in the cache.
 #[cfg(not(loom))]
-pub(super) const DEPTH: u64 = 4;
+pub(super) const DEPTH: u64 = 8;
+#[cfg(not(loom))]
+pub(super) const SLOTS: u64 = 4;
 #[cfg(loom)]
 pub(super) const DEPTH: u64 = 2;
+#[cfg(loom)]
+pub(super) const SLOTS: u64 = 2;
 
 /// Data of up to this many bytes fit in the mark.
 pub(super) const SMALL: usize = 48;
@@ -195,10 +199,14 @@ impl Node {
         &self.area.head().rounds[(number % DEPTH) as usize]
     }
 
-    /// Whether the memory for the next operation is free.
+    /// Whether the memory for the next operation is free; `is_short`: what this member leaves fits in the mark. A member that is as far ahead
+    /// of the others as the marks allow waits until it is only half as far ahead: then one look at their lines serves several operations.
     #[inline]
-    fn has_room(&mut self) -> bool {
-        self.next < DEPTH || self.all_arrived(self.next - DEPTH + 1)
+    fn has_room(&mut self, is_short: bool) -> bool {
+        if is_short {
+            return self.next < DEPTH || self.known + DEPTH > self.next + 1 || self.all_arrived(self.next - DEPTH / 2);
+        }
+        self.next < SLOTS || self.all_arrived(self.next - SLOTS + 1)
     }
 
     /// Whether all have arrived at an operation and its result has been computed.
@@ -279,7 +287,7 @@ impl Node {
         if len <= SMALL {
             return self.mark(number, member).data.with(|data| body(std::ptr::slice_from_raw_parts(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts(self.area.slot(member, number % DEPTH), len))
+        body(std::ptr::slice_from_raw_parts(self.area.slot(member, number), len))
     }
 
     #[inline]
@@ -289,7 +297,7 @@ impl Node {
             let data = &self.mark(number, member).data;
             return data.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(member, number % DEPTH), len))
+        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(member, number), len))
     }
 
     /// Passes the memory for an operation's result to `body`: the last member writes it before [`Node::finish`]; the
@@ -301,7 +309,7 @@ impl Node {
             let result = &self.round(number).done.0.result;
             return result.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(self.size(), number % DEPTH), len))
+        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(self.size(), number), len))
     }
 
     /// As [`Node::with_result`], for reading.
@@ -312,7 +320,7 @@ impl Node {
             let result = &self.round(number).done.0.result;
             return result.with(|data| body(std::ptr::slice_from_raw_parts(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts(self.area.slot(self.size(), number % DEPTH), len))
+        body(std::ptr::slice_from_raw_parts(self.area.slot(self.size(), number), len))
     }
 
     /// Wakes the members that sleep; called after something was published.

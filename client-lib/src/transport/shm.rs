@@ -29,7 +29,7 @@ mod device;
 mod foreign;
 mod geometry;
 mod hello;
-mod hint;
+pub(crate) mod hint;
 mod lend;
 mod link;
 mod member;

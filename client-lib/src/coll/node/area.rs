@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
-use super::{DEPTH, Head, Mark};
+use super::{DEPTH, Head, Mark, SLOTS};
 
 /// The dimensions of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Shape {
     }
 
     fn total(self) -> usize {
-        self.slots_at() + (self.marks() + DEPTH as usize) * self.slot
+        self.slots_at() + (self.members as usize + 1) * SLOTS as usize * self.slot
     }
 }
 
@@ -119,8 +119,8 @@ impl Area {
     /// The start of a slot; the slots of member `members` are the results.
     #[inline(always)]
     pub(super) fn slot(&self, member: u32, operation: u64) -> *mut u8 {
-        let index = u64::from(member.min(self.shape.members)) * DEPTH + operation % DEPTH;
-        // SAFETY: `marks` slots and `DEPTH` results lie within the mapping.
+        let index = u64::from(member.min(self.shape.members)) * SLOTS + operation % SLOTS;
+        // SAFETY: `SLOTS` slots of each member and as many results lie within the mapping.
         unsafe { self.slots.add(index as usize * self.shape.slot) }.as_ptr()
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
+use crate::transport::shm::hint;
 
 /// The members that a member waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,21 +17,27 @@ pub(super) enum Awaited {
 
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
-    /// arrived, too. `waits` has the number in between. The error is that a member has died meanwhile.
+    /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in the mark. The error is that a member has died meanwhile.
     #[inline]
     pub(super) fn meet(
         &mut self,
         waits: &mut Option<u64>,
         awaited: Awaited,
+        is_short: bool,
         arrive: impl FnOnce(&mut Self) -> u64,
     ) -> Option<MpiResult<u64>> {
+        let is_first = waits.is_none();
         let number = match *waits {
             Some(number) => number,
-            None if !self.has_room() => return self.died(),
+            None if !self.has_room(is_short) => return self.died(),
             None => *waits.insert(arrive(self)),
         };
         if !self.is_there(number, awaited) {
             return self.died();
+        }
+        if is_first && let Awaited::One(member) = awaited {
+            // It is ahead, so the line of the next operation is probably written, too.
+            hint::reading(self.mark(number + 1, member));
         }
         *waits = None;
         Some(Ok(number))

@@ -74,7 +74,7 @@ impl Memory {
 fn all_get_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
-        memory.wait(&mut node, Node::has_room);
+        memory.wait(&mut node, |node| node.has_room(true));
         let (number, arrival) = node.arrive(7, 1, false, |slot| slot.put(0, [10 * operation + rank as u8]));
         let sum = |node: &Node| -> u8 {
             // SAFETY: left by members that have arrived.
@@ -101,7 +101,7 @@ fn all_get_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
 fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
-        memory.wait(&mut node, Node::has_room);
+        memory.wait(&mut node, |node| node.has_room(true));
         let len = usize::from(rank == 0);
         let (number, arrival) = node.arrive(7, len, rank == 0, |slot| slot.put(0, [operation]));
         if arrival == Arrival::Last {

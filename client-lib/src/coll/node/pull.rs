@@ -46,7 +46,7 @@ impl<'a> Pull<'a> {
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<bool>> {
         loop {
             let mut waits = self.waits;
-            let met = node.meet(&mut waits, Awaited::All, |node| self.arrive(node));
+            let met = node.meet(&mut waits, Awaited::All, true, |node| self.arrive(node));
             self.waits = waits;
             let number = match met? {
                 Ok(number) => number,

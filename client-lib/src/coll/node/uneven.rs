@@ -13,7 +13,7 @@
 use super::meeting::Awaited;
 use super::way::{PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
-use super::{Arrival, Node};
+use super::{Arrival, Node, SMALL};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -101,7 +101,7 @@ impl<'a> UnevenWork<'a> {
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<Rest>> {
         loop {
             let (mut waits, awaited) = (self.waits, self.awaited(node));
-            let met = node.meet(&mut waits, awaited, |node| self.arrive(node));
+            let met = node.meet(&mut waits, awaited, self.leaves(node) <= SMALL, |node| self.arrive(node));
             self.waits = waits;
             let number = match met? {
                 Ok(number) => number,
@@ -154,6 +154,17 @@ impl<'a> UnevenWork<'a> {
         match self.call {
             Uneven::Gather { .. } | Uneven::Scatter { .. } => 1,
             Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(self.most(node)).max(1),
+        }
+    }
+
+    /// How many bytes this member leaves at an operation, at most.
+    fn leaves(&self, node: &Node) -> usize {
+        match self.call {
+            Uneven::Gather { .. } => self.longest as usize,
+            Uneven::Scatter { root, .. } if root != node.rank => 0,
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                (node.size() as usize - 1) * self.stride(node, self.stamp())
+            }
         }
     }
 

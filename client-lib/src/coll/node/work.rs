@@ -2,7 +2,7 @@
 
 use super::meeting::Awaited;
 use super::way::{Cut, class};
-use super::{Arrival, Node};
+use super::{Arrival, Node, SMALL};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -48,7 +48,7 @@ impl<'a> Work<'a> {
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
         loop {
             let (mut waits, awaited) = (self.waits, self.awaited(node.rank));
-            let met = node.meet(&mut waits, awaited, |node| self.arrive(node));
+            let met = node.meet(&mut waits, awaited, self.is_short(node), |node| self.arrive(node));
             self.waits = waits;
             let number = match met? {
                 Ok(number) => number,
@@ -66,6 +66,17 @@ impl<'a> Work<'a> {
                 return Some(Ok(()));
             }
         }
+    }
+
+    /// Whether what a member leaves fits in the mark.
+    #[inline]
+    fn is_short(&self, node: &Node) -> bool {
+        let blocks = match self.call {
+            Call::Scatter { .. } | Call::Alltoall { .. } | Call::ReduceScatterBlock { .. } => node.size() as usize,
+            Call::Barrier | Call::Bcast { .. } | Call::Gather { .. } | Call::Allgather { .. } => 1,
+            Call::Reduce { .. } | Call::Allreduce { .. } | Call::Scan { .. } | Call::Exscan { .. } => 1,
+        };
+        self.cut.block().saturating_mul(blocks) <= SMALL
     }
 
     fn awaited(&self, me: u32) -> Awaited {
@@ -306,7 +317,7 @@ pub(super) const REFUSED: u64 = 14 << 56;
 
 /// Takes part in a call, of either way, without data: this member's arguments are invalid. Those that depend on it notice it.
 pub fn refuse(node: &mut Node) -> Option<MpiResult> {
-    if !node.has_room() {
+    if !node.has_room(true) {
         return node.died();
     }
     let (number, arrival) = node.arrive(REFUSED, 0, true, |_| ());

@@ -4,7 +4,7 @@
 
 /// Prefetches the line of a value that will be written.
 #[inline(always)]
-pub(super) fn writing<T: ?Sized>(value: *const T) {
+pub(crate) fn writing<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
@@ -16,7 +16,7 @@ pub(super) fn writing<T: ?Sized>(value: *const T) {
 
 /// Prefetches the line of a value that will be read.
 #[inline(always)]
-pub(super) fn reading<T: ?Sized>(value: *const T) {
+pub(crate) fn reading<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
