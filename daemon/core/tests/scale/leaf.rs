@@ -115,7 +115,16 @@ impl Leaf {
         let entries = (self.first..self.first + RANKS).map(|rank| Kv { key: key(fence, rank), value: value(bytes) });
         let batch = KvBatch { entries: entries.filter(|_| bytes > 0).collect() };
         let batches = if bytes > 0 { vec![batch.encode_to_vec().into()] } else { Vec::new() };
-        let up = wire::FenceUp { job: self.job, epoch: fence, nodes: vec![self.node], batches, has_result: false };
+        let (nodes, batch_nodes) = (vec![self.node], vec![self.node; batches.len()]);
+        let up = wire::FenceUp {
+            job: self.job,
+            epoch: fence,
+            nodes,
+            batches,
+            can_fetch: true,
+            batch_nodes,
+            ..Default::default()
+        };
         self.sent.push(up::Body::FenceUp(up));
         if self.sent.len() > 2 {
             self.sent.remove(0);
