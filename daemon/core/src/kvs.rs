@@ -27,6 +27,8 @@ const SHARE_MIN: usize = 1 << 20;
 pub(crate) const KEY_MAX: usize = 64 << 10;
 /// The most requests of a step for held keys that wait for their answers.
 pub(crate) const ASKED_MAX: usize = 16;
+/// The most runs of nodes of which a request says that they are known.
+pub(crate) const KNOWN_MAX: usize = 512;
 /// The most bytes that a request reads ahead.
 pub(crate) const READ_AHEAD_MAX: u64 = 4 << 20;
 /// The most keys of which a store remembers that nobody has put them.
@@ -257,15 +259,16 @@ impl Kvs {
         self.insert(key, entry).map(drop)
     }
 
-    /// Stores fetched contributions, which are the last up to this held fence.
-    pub fn learn(&mut self, held: u64, puts: Vec<NodePut>) -> Result<(), KvsError> {
+    /// Stores fetched contributions, which are the last up to this held fence. Returns their keys.
+    pub fn learn(&mut self, held: u64, puts: Vec<NodePut>) -> Result<Vec<Bytes>, KvsError> {
+        let mut keys = Vec::new();
         for put in puts {
             for Kv { key, value } in KvBatch::decode(put.batch).map_err(|_| KvsError::Invalid)?.entries {
-                let entry = Entry { value, epoch: put.epoch, known: held, source: Source::Fetched };
-                self.take(key, entry)?;
+                keys.push(key.clone());
+                self.take(key, Entry { value, epoch: put.epoch, known: held, source: Source::Fetched })?;
             }
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// Takes in that no held result up to this one has a later value of a key than the one that is here, if there is one.

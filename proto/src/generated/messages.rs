@@ -2679,7 +2679,7 @@ pub struct FenceDown {
     pub is_held: bool,
 }
 /// A rank below the sender gets a key that may have come with a held result. Goes up to the first daemon that knows the answer.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetHeld {
     #[prost(uint64, tag = "1")]
     pub job: u64,
@@ -2694,6 +2694,17 @@ pub struct GetHeld {
     /// About how many bytes the answer may have. It always has one whole contribution of a node.
     #[prost(uint32, tag = "5")]
     pub welcome_bytes: u32,
+    /// What these nodes have put is known: it need not be read ahead.
+    #[prost(message, repeated, tag = "6")]
+    pub known: ::prost::alloc::vec::Vec<NodeRun>,
+}
+/// Nodes from `first` to `last`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeRun {
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    #[prost(uint32, tag = "2")]
+    pub last: u32,
 }
 /// The answer. If no entry of `puts` has the key, no held result has it.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rsd_proto::v1::{GetHeld, Held as Answer, NodePut, NodesPut};
+use rsd_proto::v1::{GetHeld, Held as Answer, NodePut, NodeRun, NodesPut};
 
 use super::puts::Puts;
 use crate::contract::LinkId;
@@ -63,6 +63,7 @@ struct Wanted {
 struct Want {
     held: u64,
     welcome: u32,
+    known: Vec<NodeRun>,
     links: BTreeSet<LinkId>,
     is_sent: bool,
 }
@@ -191,6 +192,7 @@ impl Held {
         let want = self.wants.entry(wanted.clone()).or_insert_with(|| Want {
             held: 0,
             welcome: 0,
+            known: Vec::new(),
             links: BTreeSet::new(),
             is_sent: false,
         });
@@ -205,6 +207,7 @@ impl Held {
         // The first of those that want the same decides how much is read ahead, unless a later one needs a later result.
         if get.held > want.held {
             (want.held, want.welcome, want.is_sent) = (get.held, get.welcome_bytes.min(WELCOME_MAX), false);
+            want.known = get.known;
         }
         self.open.insert(wanted);
     }
@@ -331,9 +334,9 @@ impl Held {
             let found = match (wanted.key.is_empty(), self.is_all) {
                 (true, true) => Some(self.puts.from(wanted.from, welcome)),
                 (true, false) => None,
-                (false, true) => Some((self.puts.with(&wanted.key, welcome).unwrap_or_default(), None)),
+                (false, true) => Some((self.puts.with(&wanted.key, welcome, &want.known).unwrap_or_default(), None)),
                 (false, false) if self.absent.contains(&wanted.key) => Some((Vec::new(), None)),
-                (false, false) => self.puts.with(&wanted.key, welcome).map(|puts| (puts, None)),
+                (false, false) => self.puts.with(&wanted.key, welcome, &want.known).map(|puts| (puts, None)),
             };
             if let Some((puts, next)) = found {
                 let Wanted { key, from } = wanted.clone();
@@ -346,9 +349,9 @@ impl Held {
             if std::mem::replace(&mut want.is_sent, true) {
                 return None;
             }
-            let (held, welcome_bytes) = (want.held, want.welcome);
+            let (held, welcome_bytes, known) = (want.held, want.welcome, want.known.clone());
             let Wanted { key, from } = wanted.clone();
-            return Some(Outgoing::Ask(GetHeld { job: place.job, held, key, from, welcome_bytes }));
+            return Some(Outgoing::Ask(GetHeld { job: place.job, held, key, from, welcome_bytes, known }));
         }
         let held = want.held.max(self.last);
         if self.collecting.as_ref().is_none_or(|collecting| collecting.held < held) {
@@ -429,7 +432,7 @@ mod tests {
     }
 
     fn get(held: u64, key: &str) -> GetHeld {
-        GetHeld { job: 1, held, key: key.to_owned().into(), from: 0, welcome_bytes: 0 }
+        GetHeld { job: 1, held, key: key.to_owned().into(), ..GetHeld::default() }
     }
 
     /// Everything that follows, at the top of the job or below it.

@@ -3,7 +3,7 @@
 
 use rsd_proto::v1::{RankExit, RanksWaiting, up};
 
-use crate::kvs::KEY_MAX;
+use crate::kvs::{KEY_MAX, KNOWN_MAX};
 use crate::{JobId, NodeId};
 
 /// Returns whether the step of this job on node `me` may send the message.
@@ -13,7 +13,7 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
     let exits = |exits: &[RankExit]| exits.iter().all(|exit| exit.node == me && exit.more == 0);
     match body {
         up::Body::FenceUp(fence) => fence.job == job && own(&fence.nodes),
-        up::Body::GetHeld(get) => get.job == job && get.key.len() <= KEY_MAX,
+        up::Body::GetHeld(get) => get.job == job && get.key.len() <= KEY_MAX && get.known.len() <= KNOWN_MAX,
         up::Body::NodesPut(put) => put.job == job && own(&put.nodes) && put.puts.iter().all(|put| put.node == me),
         up::Body::Located(located) => located.job == job && own(&located.nodes),
         up::Body::Locate(locate) => locate.job == job,

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_proto::v1::{KvBatch, NodePut};
+use rsd_proto::v1::{KvBatch, NodePut, NodeRun};
 
 use crate::NodeId;
 
@@ -66,25 +66,29 @@ impl Puts {
         self.bytes
     }
 
-    /// Returns about as many bytes of contributions as are welcome: first the one that has the last value of a key, then those after it.
-    /// None: there is no such key.
-    pub(super) fn with(&mut self, key: &[u8], welcome: u64) -> Option<Vec<NodePut>> {
+    /// Returns about as many bytes of contributions as are welcome: first the one that has the last value of a key, then those of the nodes
+    /// after it that are not `known`. None: there is no such key.
+    pub(super) fn with(&mut self, key: &[u8], welcome: u64, known: &[NodeRun]) -> Option<Vec<NodePut>> {
         self.tidy();
         let put = self.slots[self.find(key)? as usize].as_ref()?;
         let at = (put.node, put.epoch);
-        Some(self.some(at, welcome).0)
+        Some(self.some(at, welcome, known).0)
     }
 
     /// Returns about as many bytes of contributions as are welcome, of the nodes from `from` on, and the node with which to go on.
     pub(super) fn from(&mut self, from: NodeId, welcome: u64) -> (Vec<NodePut>, Option<NodeId>) {
         self.tidy();
-        self.some((from, 0), welcome)
+        self.some((from, 0), welcome, &[])
     }
 
     /// Returns the contributions of whole nodes, from the first on.
-    fn some(&self, first: (NodeId, u64), welcome: u64) -> (Vec<NodePut>, Option<NodeId>) {
+    fn some(&self, first: (NodeId, u64), welcome: u64, known: &[NodeRun]) -> (Vec<NodePut>, Option<NodeId>) {
         let (mut some, mut bytes) = (Vec::<NodePut>::new(), 0);
+        let is_known = |node: NodeId| known.iter().any(|run| (run.first..=run.last).contains(&node));
         for ((node, _), slot) in self.order.range(first..) {
+            if *node != first.0 && is_known(*node) {
+                continue;
+            }
             let Some(put) = &self.slots[*slot as usize] else { continue };
             bytes += put.batch.len() as u64;
             // The parts of a node stay together, so that one can go on with the next node.
@@ -181,7 +185,7 @@ mod tests {
 
     /// What is known of a key: the node and the fence of its contribution, and the value there.
     fn value(puts: &mut Puts, key: &str) -> Option<(NodeId, u64, String)> {
-        let found = puts.with(key.as_bytes(), 0)?;
+        let found = puts.with(key.as_bytes(), 0, &[])?;
         let first = &found[0];
         let entries = KvBatch::decode(first.batch.clone()).unwrap().entries;
         let mut values = entries.iter().filter(|kv| kv.key == key);
@@ -221,9 +225,11 @@ mod tests {
         (0..10).for_each(|node| puts.add(put(node, 1, &[(&format!("key{node}"), "value")])));
         let nodes = |puts: Vec<NodePut>| puts.iter().map(|put| put.node).collect::<Vec<_>>();
         let len = puts.bytes() / 10;
-        assert_eq!(nodes(puts.with(b"key4", 0).unwrap()), [4], "at least the one");
-        assert_eq!(nodes(puts.with(b"key4", 3 * len).unwrap()), [4, 5, 6]);
-        assert_eq!(nodes(puts.with(b"key8", u64::MAX).unwrap()), [8, 9]);
+        assert_eq!(nodes(puts.with(b"key4", 0, &[]).unwrap()), [4], "at least the one");
+        assert_eq!(nodes(puts.with(b"key4", 3 * len, &[]).unwrap()), [4, 5, 6]);
+        assert_eq!(nodes(puts.with(b"key8", u64::MAX, &[]).unwrap()), [8, 9]);
+        let known = [NodeRun { first: 3, last: 5 }, NodeRun { first: 7, last: 7 }];
+        assert_eq!(nodes(puts.with(b"key4", 3 * len, &known).unwrap()), [4, 6, 8], "what is known is left out");
         let (some, next) = puts.from(7, 2 * len);
         assert_eq!((nodes(some), next), (vec![7, 8], Some(9)));
         puts.add(put(9, 2, &[("more", "value")]));
@@ -251,6 +257,6 @@ mod tests {
     fn what_does_not_decode_has_no_keys() {
         let mut puts = Puts::default();
         puts.add(NodePut { node: 1, epoch: 1, batch: Bytes::from_static(b"\xff\xff\xff") });
-        assert_eq!(puts.with(b"a", 0), None);
+        assert_eq!(puts.with(b"a", 0, &[]), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::{JobId, NodeId, kvs};
 /// serves one user, all jobs are that user's.
 const KEPT_MAX: u64 = 4 * kvs::BYTES_MAX as u64;
 /// The most bytes of held results that a daemon keeps because they have passed through it.
-const CACHED_MAX: u64 = 64 << 20;
+const CACHED_MAX: u64 = 32 << 20;
 
 /// All relays, by job.
 #[derive(Debug)]
@@ -116,7 +116,10 @@ impl Relays {
         self.count_cached(job);
         let of_others: u64 = self.cached.iter().filter(|(other, _)| **other != job).map(|(_, bytes)| bytes).sum();
         let Some(relay) = self.all.get_mut(&job) else { return BTreeSet::new() };
-        let to = relay.held.answered(answer, CACHED_MAX.saturating_sub(of_others));
+        // A step keeps itself what it has fetched.
+        let is_for_others = relay.here().len() > 1;
+        let room = if is_for_others { CACHED_MAX.saturating_sub(of_others) } else { 0 };
+        let to = relay.held.answered(answer, room);
         self.count_cached(job);
         to
     }

@@ -6,20 +6,24 @@
 //!
 //! How much is read ahead follows from what the ranks do: a request welcomes a quarter of what was fetched so far, less what is under way, and
 //! at least 16 KiB, which is the contribution of one node with a hundred ranks. So a few gets fetch little, and a library that gets all keys
-//! needs a number of round trips that grows with the logarithm of their bytes.
+//! needs a number of round trips that grows with the logarithm of their bytes. Ranks of a node often get keys of the same other node: so two
+//! requests are under way at first, one more after each answer that has brought one key, and half as many after one that has brought others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::Reply as Line;
+use rsd_proto::ranges;
 use rsd_proto::v1::{self as wire, NodePut, up};
 
 use super::dialect::{Asker, By, Reply};
 use super::{Effect, Local, Phase, Step};
-use crate::kvs::{ASKED_MAX, KEY_MAX, Known, KvsError, READ_AHEAD_MAX};
+use crate::kvs::{ASKED_MAX, KEY_MAX, KNOWN_MAX, Known, KvsError, READ_AHEAD_MAX};
 use crate::{NodeId, Now};
 
+/// How many requests may be under way at least.
+const ASKED_MIN: usize = 2;
 /// The least that a request reads ahead.
 const READ_AHEAD_MIN: u64 = 16 << 10;
 /// After how long an unanswered request is repeated.
@@ -31,10 +35,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Fetching {
     wants: BTreeMap<Wanted, Want>,
-    /// Those that have not been sent, in their order.
+    /// Those that have not been sent, in their order; and some that have been answered by other answers.
     line: VecDeque<Wanted>,
-    /// How many bytes were fetched so far.
+    /// How many bytes were fetched so far; and from which nodes, since the last fence whose result is held.
     fetched: u64,
+    known: (u64, BTreeSet<NodeId>),
+    /// How many requests may be under way beside [`ASKED_MIN`].
+    more: usize,
 }
 
 /// What is requested.
@@ -106,11 +113,10 @@ impl Step {
 
     fn enqueue(&mut self, wanted: Wanted, waiting: Vec<Waiting>) {
         let fetching = &mut self.fetching;
-        let want = fetching.wants.entry(wanted.clone()).or_default();
-        want.waiting.extend(waiting);
-        if want.asked.is_none() && !fetching.line.contains(&wanted) {
-            fetching.line.push_back(wanted);
+        if !fetching.wants.contains_key(&wanted) {
+            fetching.line.push_back(wanted.clone());
         }
+        fetching.wants.entry(wanted).or_default().waiting.extend(waiting);
     }
 
     /// Sends the next requests.
@@ -122,11 +128,11 @@ impl Step {
                 asked += 1;
                 under_way += welcome;
             }
-            if asked >= ASKED_MAX {
+            if asked >= ASKED_MIN + fetching.more {
                 return;
             }
             let Some(wanted) = fetching.line.pop_front() else { return };
-            let Some(want) = fetching.wants.get_mut(&wanted) else { continue };
+            let Some(want) = fetching.wants.get_mut(&wanted).filter(|want| want.asked.is_none()) else { continue };
             let welcome = (fetching.fetched / 4).saturating_sub(under_way).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX);
             want.asked = Some((now.mono, welcome));
             self.send_want(&wanted, welcome, out);
@@ -139,7 +145,11 @@ impl Step {
             Wanted::AllFrom(node) => (Bytes::new(), *node),
         };
         let (job, held, welcome_bytes) = (self.job, self.kvs.held(), u32::try_from(welcome).unwrap_or(u32::MAX));
-        self.send(up::Body::GetHeld(wire::GetHeld { job, held, key, from, welcome_bytes }), out);
+        let (of_held, nodes) = &self.fetching.known;
+        let reads_on = welcome > READ_AHEAD_MIN && *of_held == held;
+        let known = ranges::of(nodes.iter().copied().filter(|_| reads_on)).into_iter().take(KNOWN_MAX);
+        let known = known.map(|(first, last)| wire::NodeRun { first, last }).collect();
+        self.send(up::Body::GetHeld(wire::GetHeld { job, held, key, from, welcome_bytes, known }), out);
     }
 
     /// Handles an answer, perhaps a repeated one.
@@ -152,11 +162,18 @@ impl Step {
             self.enqueue(wanted, want.waiting);
             return self.ask_for_held(now, out);
         }
-        self.fetching.fetched += puts.iter().map(|put| put.batch.len() as u64).sum::<u64>();
-        if let Err(error) = self.learn(held, puts) {
-            want.waiting.into_iter().for_each(|waiting| self.refuse_fetch(waiting.then, &error.to_string(), out));
-            return self.ask_for_held(now, out);
+        if self.fetching.known.0 != self.kvs.held() {
+            self.fetching.known = (self.kvs.held(), BTreeSet::new());
         }
+        self.fetching.known.1.extend(puts.iter().map(|put| put.node));
+        self.fetching.fetched += puts.iter().map(|put| put.batch.len() as u64).sum::<u64>();
+        let learned = match self.learn(held, puts) {
+            Ok(learned) => learned,
+            Err(error) => {
+                want.waiting.into_iter().for_each(|waiting| self.refuse_fetch(waiting.then, &error.to_string(), out));
+                return self.ask_for_held(now, out);
+            }
+        };
         match (wanted, next) {
             (Wanted::Key(key), _) => {
                 self.kvs.settle(held, &key);
@@ -168,33 +185,35 @@ impl Step {
                 want.waiting.into_iter().for_each(|waiting| self.finish_fetch(now, waiting.then, out));
             }
         }
-        self.finish_known(now, out);
+        let has_brought_others = self.finish_learned(now, learned, out);
+        let more = &mut self.fetching.more;
+        *more = if has_brought_others { *more / 2 } else { (*more + 1).min(ASKED_MAX - ASKED_MIN) };
         self.ask_for_held(now, out);
     }
 
-    /// Stores what was fetched; if there is no room for all, what was fetched before is forgotten, and then what was only read ahead.
-    fn learn(&mut self, held: u64, puts: Vec<NodePut>) -> Result<(), KvsError> {
+    /// Stores what was fetched, and returns the keys; if there is no room for all, what was fetched before is forgotten, and then what was only read ahead.
+    fn learn(&mut self, held: u64, puts: Vec<NodePut>) -> Result<Vec<Bytes>, KvsError> {
         match self.kvs.learn(held, puts.clone()) {
             Err(KvsError::Full { .. }) => {
                 self.kvs.forget_fetched();
+                self.fetching.known.1.clear();
                 self.kvs.learn(held, puts.into_iter().take(1).collect())
             }
             other => other,
         }
     }
 
-    /// Goes on with all that waits for keys which are known by now.
-    fn finish_known(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let kvs = &self.kvs;
-        let is_known = |wanted: &Wanted| match wanted {
-            Wanted::Key(key) => kvs.find(key) != Known::Elsewhere,
-            Wanted::AllFrom(_) => kvs.is_complete(),
-        };
-        let known: Vec<Want> =
-            self.fetching.wants.extract_if(.., |wanted, _| is_known(wanted)).map(|(_, want)| want).collect();
-        for waiting in known.into_iter().flat_map(|want| want.waiting) {
-            self.finish_fetch(now, waiting.then, out);
+    /// Goes on with all that waits for these keys. Returns whether there was any.
+    fn finish_learned(&mut self, now: Now, keys: Vec<Bytes>, out: &mut Vec<Effect>) -> bool {
+        let mut has_any = false;
+        for key in keys {
+            let want = self.fetching.wants.remove(&Wanted::Key(key));
+            has_any |= want.is_some();
+            for waiting in want.into_iter().flat_map(|want| want.waiting) {
+                self.finish_fetch(now, waiting.then, out);
+            }
         }
+        has_any
     }
 
     fn finish_fetch(&mut self, now: Now, then: Then, out: &mut Vec<Effect>) {
