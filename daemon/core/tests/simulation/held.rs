@@ -111,7 +111,7 @@ fn every_rank_gets_the_last_value_of_every_key() {
 
 #[test]
 fn a_held_result_outlives_the_daemons_that_hold_it() {
-    for seed in seeds(120) {
+    for seed in seeds(60) {
         let _seed = Seed(seed);
         let slots = 1 + (seed % 3) as u32;
         let mut world = deep(seed, slots, if seed.is_multiple_of(4) { 0 } else { REPLICATED_MAX });
