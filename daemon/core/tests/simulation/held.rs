@@ -53,11 +53,12 @@ fn get(of: u32, round: u32) -> Op {
     Op::Get(format!("k{of}"), value)
 }
 
-/// Returns all gets of a round, in any order: what all ranks have put last, what they have put in earlier rounds, and what nobody has put.
+/// Returns the gets of a round, in any order: what ranks have put last, what they have put in earlier rounds, and what nobody has put.
 fn gets(rank: u32, size: u32, round: u32, rng: &mut crate::rng::Rng) -> Vec<Op> {
-    let mut gets: Vec<Op> = (0..size).map(|of| get(of, round)).collect();
+    // Not all, so that later rounds get what no rank of the node has got before.
+    let mut gets: Vec<Op> = (0..size).filter(|_| rng.chance(2)).map(|of| get(of, round)).collect();
     let past = |earlier: u32, of: u32| Op::Get(format!("r{earlier}-{of}"), value(of, earlier));
-    gets.extend((0..=round).filter(|earlier| earlier % 3 != 2).map(|earlier| past(earlier, (rank + 5) % size)));
+    gets.extend((0..=round).filter(|earlier| earlier % 3 != 2).map(|earlier| past(earlier, (rank + 5 + round) % size)));
     gets.push(Op::Not(Box::new(Op::Get(format!("none-{round}"), String::new()))));
     for at in 0..gets.len() {
         let other = rng.index(gets.len());
