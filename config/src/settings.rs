@@ -65,6 +65,8 @@ settings! {
     tree: Tree {
         /// The most children of a daemon.
         arity: usize,
+        /// The most bytes that the ranks of a job put before a fence and that go to all nodes.
+        replicated_max: u64,
     }
     /// The link from a daemon to its parent.
     link: Link {

@@ -77,7 +77,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_a_child_does_not_read_is_bounded() {
         let message = || {
-            let fence = FenceDown { job: 1, epoch: 2, batches: vec![vec![0; 1000].into()] };
+            let fence = FenceDown { job: 1, epoch: 2, batches: vec![vec![0; 1000].into()], is_held: false };
             Ok(Down { body: Some(down::Body::FenceDown(fence)) })
         };
         let (downs, stream, mut closed) = bounded(4000);

@@ -88,6 +88,7 @@ pub(crate) fn runtime_dir() -> Result<PathBuf, RelativeRuntimeDir> {
 pub(crate) fn tuning(settings: &Settings) -> Tuning {
     Tuning {
         arity: settings.tree.arity,
+        replicated_max: settings.tree.replicated_max,
         silence: settings.link.silence,
         reattach_grace: settings.link.reattach_grace,
         orphan_deadline: settings.step.orphan_deadline,

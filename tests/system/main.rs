@@ -16,6 +16,7 @@ mod exits;
 mod frameworks;
 mod groups;
 mod hangs;
+mod held;
 mod hosts;
 mod jobs;
 mod joining;

@@ -2214,7 +2214,7 @@ impl NodeEvent {
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 312, 313, 40, 41"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 23, 24, 312, 313, 40, 41, 330, 331"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -2278,13 +2278,17 @@ pub mod up {
         Part(super::Part),
         #[prost(message, tag = "41")]
         Pong(super::Pong),
+        #[prost(message, tag = "330")]
+        GetHeld(super::GetHeld),
+        #[prost(message, tag = "331")]
+        NodesPut(super::NodesPut),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42, 311, 313"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 25, 26, 27, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41, 42, 311, 313, 330, 331"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -2354,6 +2358,10 @@ pub mod down {
         Check(super::Check),
         #[prost(message, tag = "313")]
         WantResult(super::WantResult),
+        #[prost(message, tag = "330")]
+        Held(super::Held),
+        #[prost(message, tag = "331")]
+        Collect(super::Collect),
     }
 }
 /// Sent by a daemon to a step that must end its ranks. A step that does not answer is killed.
@@ -2644,6 +2652,18 @@ pub struct FenceUp {
     /// The sender has the result already, and repeats this for daemons that lack it.
     #[prost(bool, tag = "5")]
     pub has_result: bool,
+    /// The steps of these nodes, and the daemons in between, can do without the result: they understand FenceDown.is_held.
+    #[prost(bool, tag = "330")]
+    pub can_fetch: bool,
+    /// batch_nodes\[i\] is the node whose ranks have put batches\[i\].
+    #[prost(uint32, repeated, tag = "331")]
+    pub batch_nodes: ::prost::alloc::vec::Vec<u32>,
+    /// The number of the last earlier fence whose result was held; 0: there is none.
+    #[prost(uint64, tag = "332")]
+    pub held: u64,
+    /// The result of this fence was held, and `batches` is empty.
+    #[prost(bool, tag = "333")]
+    pub is_held: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceDown {
@@ -2653,6 +2673,89 @@ pub struct FenceDown {
     pub epoch: u64,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// The result is too large to go to all nodes. The daemon that has turned the fence around holds it, and steps fetch what their ranks
+    /// get (GetHeld).
+    #[prost(bool, tag = "330")]
+    pub is_held: bool,
+}
+/// A rank below the sender gets a key that may have come with a held result. Goes up to the first daemon that knows the answer.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetHeld {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// The number of the last fence whose result was held: the answer must have it and all earlier ones.
+    #[prost(uint64, tag = "2")]
+    pub held: u64,
+    /// The key; empty: all keys that were put on the nodes from `from` on.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "4")]
+    pub from: u32,
+    /// About how many bytes the answer may have. It always has one whole contribution of a node.
+    #[prost(uint32, tag = "5")]
+    pub welcome_bytes: u32,
+    /// What these nodes have put is known: it need not be read ahead.
+    #[prost(message, repeated, tag = "6")]
+    pub known: ::prost::alloc::vec::Vec<NodeRun>,
+}
+/// Nodes from `first` to `last`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeRun {
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    #[prost(uint32, tag = "2")]
+    pub last: u32,
+}
+/// The answer. If no entry of `puts` has the key, no held result has it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Held {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// The answer has the held results up to this one.
+    #[prost(uint64, tag = "2")]
+    pub held: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "4")]
+    pub from: u32,
+    /// By node. No other held result has a later value for any of their keys.
+    #[prost(message, repeated, tag = "5")]
+    pub puts: ::prost::alloc::vec::Vec<NodePut>,
+    /// Without a key: where to go on; absent: this was the end.
+    #[prost(uint32, optional, tag = "6")]
+    pub next: ::core::option::Option<u32>,
+}
+/// What the ranks of a node have put before the fence `epoch`, an encoded KvBatch.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodePut {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub batch: ::prost::bytes::Bytes,
+}
+/// The sender should hold the results of fences up to this one and does not, because it was restarted or the tree has changed: all steps at
+/// and below the receiver send what their ranks have put.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Collect {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub held: u64,
+}
+/// The answer: all that ranks of these nodes have put before fences up to `held`. A fact, like FenceUp. A daemon forwards it when all nodes
+/// below it have sent theirs.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodesPut {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint64, tag = "2")]
+    pub held: u64,
+    #[prost(uint32, repeated, tag = "3")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, repeated, tag = "4")]
+    pub puts: ::prost::alloc::vec::Vec<NodePut>,
 }
 /// A daemon on a new way up has the results of all fences up to this one, 0: of none. Its parent may lack them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

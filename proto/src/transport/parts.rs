@@ -113,7 +113,9 @@ mod tests {
 
     fn fence(bytes: usize) -> Up {
         let batches = vec![Bytes::from(vec![7; bytes])];
-        Up { body: Some(up::Body::FenceUp(FenceUp { job: 1, epoch: 2, nodes: vec![3], batches, has_result: false })) }
+        Up {
+            body: Some(up::Body::FenceUp(FenceUp { job: 1, epoch: 2, nodes: vec![3], batches, ..FenceUp::default() })),
+        }
     }
 
     #[test]

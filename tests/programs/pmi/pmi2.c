@@ -1,6 +1,8 @@
 /* PMI-2 without MPI, for any library that has Slurm's functions.
  * `pmi2 all [GATE]`: every request but spawn and abort; with GATE, all ranks wait for this file in the middle, and rank 0 writes `waiting`.
  * `pmi2 exchange`: puts and gets of values that every client transfers.
+ * `pmi2 held GATE`: as exchange, but all ranks wait for this file between fence and gets, and rank 0 writes `waiting`; and some values are
+ * overwritten.
  * `pmi2 shmem`: the calls by which GPU runtimes exchange blocks: values of half the longest length, no job name, one buffer for all.
  * `pmi2 spawn`: rank 0 spawns two jobs of this program, which check what they are. `pmi2 refused`: a spawn that must fail.
  * `pmi2 abort CODE`: rank 1 aborts. `pmi2 die`: rank 1 is killed. The others wait in a fence.
@@ -147,6 +149,32 @@ static void all(const char *gate) {
   exchange("%d%d\n", 1);
 }
 
+static void held(const char *gate) {
+  int length = 0;
+  char key[64], text[64];
+  for (int round = 0; round < 3; round++) {
+    snprintf(key, sizeof key, "key-%d", rank);
+    snprintf(text, sizeof text, "%d of %d", round, rank);
+    if (round == 0 || rank % 2 == 0)
+      put(key, text);
+    fence();
+    if (round == 0 && rank == 0) {
+      printf("waiting\n");
+      fflush(stdout);
+    }
+    await(gate);
+    for (int at = 0; at < size; at++) {
+      int other = (rank + at) % size;
+      snprintf(key, sizeof key, "key-%d", other);
+      snprintf(text, sizeof text, "%d of %d", other % 2 == 0 ? round : 0, other);
+      expect(job, key, text);
+    }
+    snprintf(key, sizeof key, "none-%d", round);
+    must(PMI2_KVS_Get(job, PMI2_ID_NULL, key, value, sizeof value, &length) != PMI2_SUCCESS, "a key that nobody has put");
+    fence();
+  }
+}
+
 static void shmem(void) {
   char key[PMI2_MAX_KEYLEN], block[PMI2_MAX_VALLEN / 2 + 1];
   for (int round = 1; round < 6; round++)
@@ -212,6 +240,8 @@ int main(int argc, char **argv) {
   must(PMI2_Job_GetId(job, sizeof job) == PMI2_SUCCESS && job[0], "the job's name");
   if (strcmp(what, "all") == 0)
     all(argc > 2 ? argv[2] : NULL);
+  else if (strcmp(what, "held") == 0)
+    held(argv[2]);
   else if (strcmp(what, "shmem") == 0)
     shmem();
   else if (strcmp(what, "spawn") == 0)

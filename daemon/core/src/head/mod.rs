@@ -280,6 +280,8 @@ impl Head {
             // The root's relay has handled these, or they are never sent to the head.
             up::Body::FenceUp(_)
             | up::Body::Passed(_)
+            | up::Body::GetHeld(_)
+            | up::Body::NodesPut(_)
             | up::Body::Located(_)
             | up::Body::Locate(_)
             | up::Body::Done(_)

@@ -66,6 +66,10 @@ impl Node {
                 for body in self.steps.take_held(job) {
                     out.send(link, body);
                 }
+                let me = self.me.node;
+                if let Some(relay) = self.relays.get_mut(job) {
+                    relay.held.on_moved(me);
+                }
             }
             Some(Err(_)) | None => out.push(Effect::Close { link }),
         }
@@ -442,6 +446,7 @@ impl Node {
             return out.push(Effect::ForgetStep(job));
         };
         relay.step_gone = true;
+        relay.held.on_moved(node);
         if relay.is_done(node) {
             return;
         }

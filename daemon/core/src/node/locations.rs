@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::gathered::Gathered;
+use super::gathered::{Gathered, Marks};
 use crate::NodeId;
 use crate::contract::LinkId;
 
@@ -40,12 +40,12 @@ pub(super) enum Outgoing {
 impl Locations {
     /// Takes a report from below.
     pub(super) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
-        self.known.add(nodes, ports);
+        self.known.add(nodes, ports, Marks::default());
     }
 
     /// Takes the answer from above, which covers all nodes of the job.
     pub(super) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
-        self.known.add(nodes.to_vec(), ports);
+        self.known.add(nodes.to_vec(), ports, Marks::default());
         self.known.sent = self.known.inside.len();
     }
 

@@ -4,7 +4,8 @@
 //!
 //! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, disconnect, reconnect and leave.
 //! - [`relay`]: a job in this daemon; [`relays`]: all of them; [`locations`]: where a job's ranks listen;
-//!   [`gathered`]: facts about nodes; [`offers`]: results of fences that only others have; [`failures`]: failures of ranks, collected.
+//!   [`gathered`]: facts about nodes; [`offers`]: results of fences that only others have; [`held`]: results that do not go to all nodes,
+//!   and [`puts`], their keys; [`failures`]: failures of ranks, collected.
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
 //!   [`overdue`]: steps that must end their ranks and may hang.
@@ -16,6 +17,7 @@ mod asked;
 mod counts;
 mod failures;
 mod gathered;
+mod held;
 mod joining;
 mod loads;
 mod locations;
@@ -25,6 +27,7 @@ mod offers;
 mod overdue;
 mod passing;
 mod pmi_calls;
+mod puts;
 mod relay;
 mod relays;
 mod steps;
@@ -124,7 +127,7 @@ impl Node {
             standbys: if is_root { Standbys::Here(Vec::new()) } else { Standbys::Told(standbys) },
             arity: tuning.arity,
             tree: Tree::default(),
-            relays: Relays::default(),
+            relays: Relays::new(tuning.replicated_max),
             steps: Steps::default(),
             pmi_calls: PmiCalls::default(),
             members: Members::default(),

@@ -3,6 +3,7 @@
 
 use rsd_proto::v1::{RankExit, RanksWaiting, up};
 
+use crate::kvs::{KEY_MAX, KNOWN_MAX};
 use crate::{JobId, NodeId};
 
 /// Returns whether the step of this job on node `me` may send the message.
@@ -12,6 +13,8 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
     let exits = |exits: &[RankExit]| exits.iter().all(|exit| exit.node == me && exit.more == 0);
     match body {
         up::Body::FenceUp(fence) => fence.job == job && own(&fence.nodes),
+        up::Body::GetHeld(get) => get.job == job && get.key.len() <= KEY_MAX && get.known.len() <= KNOWN_MAX,
+        up::Body::NodesPut(put) => put.job == job && own(&put.nodes) && put.puts.iter().all(|put| put.node == me),
         up::Body::Located(located) => located.job == job && own(&located.nodes),
         up::Body::Locate(locate) => locate.job == job,
         up::Body::Begun(begun) => begun.job == job && own(&begun.nodes),
@@ -56,8 +59,8 @@ fn are_waiting(me: NodeId, job: JobId, ranks: &RanksWaiting) -> bool {
 #[cfg(test)]
 mod tests {
     use rsd_proto::v1::{
-        Done, FenceUp, Fetched, GroupJoin, NameCall, NodesGone, Output, RankFailed, RankWaiting, RanksEnded, Resume,
-        StoppingNode, WaitReport,
+        Done, FenceUp, Fetched, GetHeld, GroupJoin, NameCall, NodePut, NodesGone, NodesPut, Output, RankFailed,
+        RankWaiting, RanksEnded, Resume, StoppingNode, WaitReport,
     };
 
     use super::*;
@@ -69,6 +72,16 @@ mod tests {
         assert!(may_send(3, 7, &fence(7, &[3])));
         assert!(!may_send(3, 7, &fence(8, &[3])), "another job");
         assert!(!may_send(3, 7, &fence(7, &[4])) && !may_send(3, 7, &fence(7, &[3, 4])), "other nodes");
+        let get = |job, len| up::Body::GetHeld(GetHeld { job, key: vec![b'k'; len].into(), ..GetHeld::default() });
+        assert!(may_send(3, 7, &get(7, KEY_MAX)));
+        assert!(!may_send(3, 7, &get(8, 1)), "the keys of another job");
+        assert!(!may_send(3, 7, &get(7, KEY_MAX + 1)));
+        let put = |nodes: &[NodeId], node| {
+            let puts = vec![NodePut { node, ..NodePut::default() }];
+            up::Body::NodesPut(NodesPut { job: 7, nodes: nodes.into(), puts, ..NodesPut::default() })
+        };
+        assert!(may_send(3, 7, &put(&[3], 3)));
+        assert!(!may_send(3, 7, &put(&[3], 4)) && !may_send(3, 7, &put(&[3, 4], 3)), "other nodes");
         let exit = |node| RankExit { node, ..RankExit::default() };
         for (node, may) in [(3, true), (4, false)] {
             let failed = RankFailed { job: 7, exit: Some(exit(node)), others: Vec::new() };

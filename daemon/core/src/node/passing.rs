@@ -2,6 +2,7 @@
 
 use rsd_proto::v1::{self as wire, Down, Up, down, up};
 
+use super::held::Outgoing;
 use super::relay::Ripe;
 use super::{Node, OVER_MAX, of_steps};
 use crate::between::{Outputs, Report};
@@ -25,6 +26,15 @@ impl Node {
             down::Body::WantResult(wire::WantResult { job, epoch }) => {
                 if !self.relays.get_mut(job).is_some_and(|relay| relay.want_result(epoch)) {
                     self.pass_up(up::Body::Passed(wire::Passed { job, epoch: 0 }), out);
+                }
+            }
+            down::Body::Held(held) => {
+                let to = self.relays.answered(&held);
+                self.to_links(to, &Down { body: Some(down::Body::Held(held)) }, out);
+            }
+            down::Body::Collect(wire::Collect { job, held }) => {
+                if let Some(relay) = self.relays.get_mut(job) {
+                    relay.held.collect(held);
                 }
             }
             down::Body::Check(wire::Check { job }) => self.on_check(job, out),
@@ -196,6 +206,12 @@ impl Node {
                 let missed = self.relays.passed(job, link, epoch);
                 missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
             }
+            up::Body::GetHeld(get) => self.relays.want(link, get, step.is_some()),
+            up::Body::NodesPut(put) => {
+                if let Some(relay) = self.relays.get_mut(put.job) {
+                    relay.held.add(put);
+                }
+            }
             up::Body::Located(wire::Located { job, nodes, ports }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
                     relay.locations.add(nodes, ports);
@@ -296,6 +312,7 @@ impl Node {
                 Ripe::WantResult { to, fence } => {
                     out.send(to, down::Body::WantResult(wire::WantResult { job, epoch: fence }));
                 }
+                Ripe::Held(outgoing) => self.send_held(job, outgoing, out),
                 Ripe::Located(located) => self.pass_up(up::Body::Located(located), out),
                 Ripe::Locate => self.pass_up(up::Body::Locate(wire::Locate { job }), out),
                 Ripe::Locations { to, ports } => {
@@ -318,6 +335,29 @@ impl Node {
                 Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),
                 Ripe::Over { exits, usage } => out.send_message(Report::Over { job, exits, usage }),
             }
+        }
+    }
+
+    fn send_held(&mut self, job: JobId, outgoing: Outgoing, out: &mut Outputs<Report>) {
+        match outgoing {
+            Outgoing::Answer { to, answer } => self.to_links(to, &Down { body: Some(down::Body::Held(answer)) }, out),
+            Outgoing::Ask(get) => self.pass_up(up::Body::GetHeld(get), out),
+            Outgoing::Collected(put) => self.pass_up(up::Body::NodesPut(put), out),
+            Outgoing::Collect { nodes, held } => {
+                let me = self.me.node;
+                let mut links = self.tree.links_to(&nodes);
+                let own = self.steps.link(job).filter(|_| nodes.contains(&me));
+                links.extend(own);
+                self.to_links(links, &Down { body: Some(down::Body::Collect(wire::Collect { job, held })) }, out);
+                let has_step = self.steps.contains(job);
+                if let Some(relay) = self.relays.get_mut(job).filter(|_| nodes.contains(&me))
+                    && (relay.step_gone || !has_step)
+                {
+                    // What its ranks have put is lost.
+                    relay.held.add(wire::NodesPut { job, held, nodes: vec![me], puts: Vec::new() });
+                }
+            }
+            Outgoing::TooLarge { .. } => {} // the relay reports it
         }
     }
 

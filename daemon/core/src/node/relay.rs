@@ -8,14 +8,17 @@
 //! missed the result: a daemon that no longer reaches the whole job offers the result to its parent ([`super::offers`]), and sends it, as
 //! every node's contribution, if the parent lacks it.
 //!
+//! A result that is too large for all nodes is held by the daemon that has turned the fence around ([`super::held`]).
+//!
 //! Cost: one message up and one down per node and fence, with the ids of the nodes below; N log N comparisons at the root.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit, Usage};
+use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, NodePut, RankExit, Usage};
 
-use super::gathered::Gathered;
+use super::gathered::{Gathered, Marks};
+use super::held::{self, Held};
 use super::locations::{Locations, Outgoing};
 use super::offers::Offers;
 use crate::between::Loss;
@@ -51,6 +54,7 @@ pub(super) struct Relay {
     repeated: Option<(LinkId, u64)>,
     pub(super) locations: Locations,
     pub(super) offers: Offers,
+    pub(super) held: Held,
     begun: Begun,
     /// The nodes that have ended; at the root also the nodes that are lost.
     done: BTreeMap<NodeId, Ended>,
@@ -90,6 +94,15 @@ struct Ended {
     usage: Usage,
 }
 
+/// The limits on results of fences.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// How many bytes of results a job may keep here.
+    pub(super) room: u64,
+    /// The largest result that goes to all nodes.
+    pub(super) replicated_max: u64,
+}
+
 /// A message that can be sent now.
 #[derive(Debug)]
 pub(super) enum Ripe {
@@ -103,6 +116,8 @@ pub(super) enum Ripe {
     FenceDown(FenceDown),
     /// To the head: all nodes are in the fence, but its result has this many bytes, which this daemon does not keep for its user.
     TooLarge { fence: u64, bytes: u64 },
+    /// About held results.
+    Held(held::Outgoing),
     /// To the parent.
     Located(Located),
     /// To the parent: request where the job's ranks listen.
@@ -134,6 +149,7 @@ impl Relay {
             repeated: None,
             locations: Locations::default(),
             offers: Offers::default(),
+            held: Held::default(),
             begun: Begun::default(),
             done: BTreeMap::new(),
             exits: Exits::default(),
@@ -152,6 +168,7 @@ impl Relay {
     /// Recounts which of the job's nodes are among those that are connected at or below this daemon.
     pub(super) fn set_here(&mut self, here: impl Iterator<Item = NodeId>) {
         self.here = here.filter(|node| self.map.has(*node)).collect();
+        self.held.look_again();
     }
 
     /// Records that a node has connected or disconnected. Returns false if it has no ranks of the job.
@@ -163,6 +180,7 @@ impl Relay {
             true => self.here.insert(node),
             false => self.here.remove(&node),
         };
+        self.held.on_moved(node);
         true
     }
 
@@ -181,6 +199,7 @@ impl Relay {
         (self.sent_last, self.sent_done, self.begun.sent) = (0, 0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
         self.locations.forget_sent();
+        self.held.forget_sent();
         self.is_wanted = false;
     }
 
@@ -190,7 +209,9 @@ impl Relay {
             // An older fence is a repeat: the last result tells the daemons on the way that both fences are complete.
             return (!fence.has_result).then(|| last.clone());
         }
-        self.fences.entry(fence.epoch).or_default().add(fence.nodes, fence.batches);
+        let FenceUp { epoch, nodes, batches, can_fetch, batch_nodes, held, is_held, .. } = fence;
+        let marks = Marks { can_fetch, batch_nodes, held, is_held };
+        self.fences.entry(epoch).or_default().add(nodes, batches, marks);
         None
     }
 
@@ -213,7 +234,11 @@ impl Relay {
     /// Takes a fence's result from above. Returns whether it is news: if not, everything below has it, or will ask for it.
     pub(super) fn fence_down(&mut self, fence: &FenceDown) -> bool {
         self.sent_last = self.sent_last.max(fence.epoch);
-        self.close_fence(fence)
+        let is_news = self.close_fence(fence);
+        if is_news && fence.is_held {
+            self.held.on_passed(fence.epoch);
+        }
+        is_news
     }
 
     /// Takes in that a link has the results up to this one. Returns a later one that it has missed.
@@ -256,9 +281,9 @@ impl Relay {
         self.owner = self.owner.or(owner);
     }
 
-    /// Returns the bytes of the result that it keeps.
+    /// Returns the bytes of the results that it keeps.
     pub(super) fn kept_bytes(&self) -> u64 {
-        self.last_bytes
+        self.last_bytes + self.held.kept_bytes()
     }
 
     pub(super) fn done(&mut self, done: Done) {
@@ -303,10 +328,10 @@ impl Relay {
         self.done.contains_key(&node)
     }
 
-    /// Returns the next message that can be sent. Must be called after every change, until it returns None.
-    /// Returns the next message. `room`: how many bytes the result of a fence may have.
-    pub(super) fn advance(&mut self, room: u64) -> Option<Ripe> {
-        let ripe = self.advance_fence(room).or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
+    /// Returns the next message that can be sent. Must be called after every change, until it returns None. `limits`: on results of fences.
+    pub(super) fn advance(&mut self, limits: Limits) -> Option<Ripe> {
+        let ripe = self.advance_fence(limits).or_else(|| self.advance_held(limits.room));
+        let ripe = ripe.or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
         if ripe.is_some() {
             return ripe;
         }
@@ -351,6 +376,17 @@ impl Relay {
         self.is_root || self.here.len() == self.map.nodes().len()
     }
 
+    fn advance_held(&mut self, room: u64) -> Option<Ripe> {
+        let needs_no_parent = self.needs_no_parent();
+        let place = held::Place { job: self.job, nodes: self.map.nodes(), here: &self.here, needs_no_parent };
+        let is_gone = |node| self.done.contains_key(&node) && !self.here.contains(&node);
+        let next = self.held.advance(&place, room.saturating_sub(self.last_bytes), is_gone)?;
+        Some(match next {
+            held::Outgoing::TooLarge { held, bytes } => Ripe::TooLarge { fence: held, bytes },
+            next => Ripe::Held(next),
+        })
+    }
+
     fn advance_locations(&mut self) -> Option<Ripe> {
         let needs_no_parent = self.needs_no_parent();
         let next =
@@ -366,13 +402,14 @@ impl Relay {
         self.exits.runs().cloned().collect()
     }
 
-    fn advance_fence(&mut self, room: u64) -> Option<Ripe> {
+    fn advance_fence(&mut self, limits: Limits) -> Option<Ripe> {
         let total = self.map.nodes().len();
         if let Some(last) = self.last.as_ref().filter(|_| !self.is_root) {
             if std::mem::take(&mut self.is_wanted) {
                 let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
-                let fence = FenceUp { job: self.job, epoch: last.epoch, nodes, batches, has_result: true };
-                return Some(Ripe::FenceUp(fence));
+                let (epoch, is_held, held) = (last.epoch, last.is_held, self.held.last());
+                let fence = FenceUp { job: self.job, epoch, nodes, batches, has_result: true, ..FenceUp::default() };
+                return Some(Ripe::FenceUp(FenceUp { can_fetch: true, held, is_held, ..fence }));
             }
             if last.epoch > self.sent_last && self.here.len() < total {
                 self.sent_last = last.epoch;
@@ -386,14 +423,7 @@ impl Relay {
         for (&epoch, gathered) in &self.fences {
             let is_in = |node: &NodeId| gathered.inside.contains(node) || self.lost.contains(node);
             if gathered.inside.len() + self.lost.len() >= total && self.map.nodes().iter().all(is_in) {
-                let bytes = gathered.bytes();
-                if bytes > room {
-                    let is_news = !std::mem::replace(&mut self.was_refused, true);
-                    return is_news.then_some(Ripe::TooLarge { fence: epoch, bytes });
-                }
-                let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
-                self.close_fence(&fence);
-                return Some(Ripe::FenceDown(fence));
+                return self.turn_around(epoch, limits);
             }
             if self.is_root {
                 if let Some(rank) = self.missing_for_good(epoch) {
@@ -402,12 +432,42 @@ impl Relay {
                 }
             } else if gathered.sent != gathered.inside.len() && self.all_here_have_spoken(epoch) {
                 let nodes = gathered.inside.iter().copied().collect();
-                let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches(), has_result: false };
+                let Marks { can_fetch, batch_nodes, held, is_held } = gathered.marks();
+                let (job, batches, has_result) = (self.job, gathered.batches(), false);
+                let fence = FenceUp { job, epoch, nodes, batches, has_result, can_fetch, batch_nodes, held, is_held };
                 self.fences.entry(epoch).and_modify(|gathered| gathered.sent = gathered.inside.len());
                 return Some(Ripe::FenceUp(fence));
             }
         }
         None
+    }
+
+    /// Completes a fence of which all contributions are here.
+    fn turn_around(&mut self, epoch: u64, limits: Limits) -> Option<Ripe> {
+        let gathered = self.fences.get(&epoch)?;
+        let (job, bytes, marks) = (self.job, gathered.bytes(), gathered.marks());
+        let is_labelled = marks.can_fetch && marks.batch_nodes.len() == gathered.batches_len();
+        let is_held = marks.is_held || is_labelled && bytes > limits.replicated_max;
+        let mut kept = self.held.kept_bytes();
+        if bytes + kept > limits.room {
+            kept = self.held.tidied_bytes();
+        }
+        if !marks.is_held && bytes + kept > limits.room {
+            let is_news = !std::mem::replace(&mut self.was_refused, true);
+            return is_news.then_some(Ripe::TooLarge { fence: epoch, bytes });
+        }
+        let batches = gathered.batches();
+        let fence = match is_held {
+            true => FenceDown { job, epoch, batches: Vec::new(), is_held },
+            false => FenceDown { job, epoch, batches: batches.clone(), is_held },
+        };
+        self.close_fence(&fence);
+        if is_held {
+            let put = |(node, batch)| NodePut { node, epoch, batch };
+            let puts = || marks.batch_nodes.into_iter().zip(batches).map(put).collect();
+            self.held.on_turned(epoch, marks.held, (!marks.is_held).then(puts));
+        }
+        Some(Ripe::FenceDown(fence))
     }
 
     /// Returns the first rank of the nodes that have ended without entering this fence, if all other nodes have entered it.
@@ -452,6 +512,8 @@ impl Relay {
 mod tests {
     use super::*;
 
+    const LIMITS: Limits = Limits { room: u64::MAX, replicated_max: u64::MAX };
+
     fn relay(nodes: &[NodeId]) -> Relay {
         let block = wire::Block { first_node: 0, nodes: nodes.len() as u32, ranks_per_node: 1 };
         let map = wire::TaskMap { nodes: nodes.to_vec(), blocks: vec![block] };
@@ -468,8 +530,32 @@ mod tests {
     fn the_last_of_all_fence_numbers_closes_every_fence() {
         let mut relay = relay(&[7]);
         assert!(relay.fence_up(enter(7, u64::MAX)).is_none());
-        assert!(matches!(relay.advance(u64::MAX), Some(Ripe::FenceDown(fence)) if fence.epoch == u64::MAX));
-        assert!(relay.advance(u64::MAX).is_none() && relay.fences.is_empty());
+        assert!(matches!(relay.advance(LIMITS), Some(Ripe::FenceDown(fence)) if fence.epoch == u64::MAX));
+        assert!(relay.advance(LIMITS).is_none() && relay.fences.is_empty());
+    }
+
+    #[test]
+    fn a_large_result_is_held_if_all_steps_can_fetch_from_it() {
+        let limits = Limits { replicated_max: 9, ..LIMITS };
+        let contribution = |node, epoch, len: usize, can_fetch| {
+            let (batches, batch_nodes) = (vec![vec![7; len].into()], vec![node]);
+            FenceUp { batches, batch_nodes, can_fetch, ..enter(node, epoch) }
+        };
+        let mut relay = relay(&[7, 8]);
+        for (epoch, len, can_fetch, is_held) in [(1, 4, true, false), (2, 5, true, true), (3, 5, false, false)] {
+            relay.fence_up(contribution(7, epoch, len, true));
+            relay.fence_up(contribution(8, epoch, len, can_fetch));
+            let Some(Ripe::FenceDown(fence)) = relay.advance(limits) else { panic!("the fence is complete") };
+            assert_eq!(
+                (fence.epoch, fence.is_held, fence.batches.len()),
+                (epoch, is_held, if is_held { 0 } else { 2 })
+            );
+        }
+        assert_eq!((relay.held.last(), relay.kept_bytes()), (2, 20));
+        // One that comes from a daemon which knows the result says that it was held.
+        relay.fence_up(FenceUp { nodes: vec![7, 8], is_held: true, has_result: true, ..enter(7, 4) });
+        assert!(matches!(relay.advance(limits), Some(Ripe::FenceDown(FenceDown { epoch: 4, is_held: true, .. }))));
+        assert_eq!((relay.held.last(), relay.kept_bytes()), (4, 0), "what was put is collected when a rank gets it");
     }
 
     #[test]

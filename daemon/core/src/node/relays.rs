@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use rsd_proto::v1::FenceDown;
+use rsd_proto::v1::{FenceDown, GetHeld, Held};
 
-use super::relay::{Relay, Ripe};
+use super::relay::{Limits, Relay, Ripe};
 use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, kvs};
@@ -15,6 +15,8 @@ use crate::{JobId, NodeId, kvs};
 /// The most bytes of results of fences that a daemon keeps for one user's jobs: those of four jobs at the limit of each. In a DVM that
 /// serves one user, all jobs are that user's.
 const KEPT_MAX: u64 = 4 * kvs::BYTES_MAX as u64;
+/// The most bytes of held results that a daemon keeps because they have passed through it.
+const CACHED_MAX: u64 = 32 << 20;
 
 /// All relays, by job.
 #[derive(Debug)]
@@ -24,24 +26,38 @@ pub(super) struct Relays {
     kept: HashMap<Option<u32>, u64>,
     counted: HashMap<JobId, (Option<u32>, u64)>,
     kept_max: u64,
+    /// The largest result of a fence that goes to all nodes.
+    replicated_max: u64,
+    /// The bytes of held results that have passed here and are kept, by job.
+    cached: HashMap<JobId, u64>,
     /// The jobs for which a link has asked where ranks listen.
     asking: HashMap<LinkId, BTreeSet<JobId>>,
     /// The jobs of which a link has said which results it has.
     offering: HashMap<LinkId, BTreeSet<JobId>>,
+    /// The jobs of which a link has requested held keys.
+    wanting: HashMap<LinkId, BTreeSet<JobId>>,
     changed: BTreeSet<JobId>,
 }
 
-impl Default for Relays {
-    fn default() -> Relays {
-        Relays::keeping(KEPT_MAX)
-    }
-}
-
 impl Relays {
-    fn keeping(kept_max: u64) -> Relays {
-        let (all, kept, counted) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let (asking, offering, changed) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        Relays { all, kept, counted, kept_max, asking, offering, changed }
+    /// `replicated_max`: the largest result of a fence that goes to all nodes.
+    pub(super) fn new(replicated_max: u64) -> Relays {
+        Relays::keeping(KEPT_MAX, replicated_max)
+    }
+
+    fn keeping(kept_max: u64, replicated_max: u64) -> Relays {
+        Relays {
+            all: BTreeMap::new(),
+            kept: HashMap::new(),
+            counted: HashMap::new(),
+            kept_max,
+            replicated_max,
+            cached: HashMap::new(),
+            asking: HashMap::new(),
+            offering: HashMap::new(),
+            wanting: HashMap::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
     /// Creates the relay of a job if it does not exist. `owner`: its user, if that is known. `here`: the nodes at and below this daemon.
@@ -85,8 +101,43 @@ impl Relays {
         missed
     }
 
+    /// Records that this link has requested a held key of a job.
+    pub(super) fn want(&mut self, link: LinkId, get: GetHeld, of_step: bool) {
+        let job = get.job;
+        if let Some(relay) = self.get_mut(job) {
+            relay.held.want(link, get, of_step);
+            self.wanting.entry(link).or_default().insert(job);
+        }
+    }
+
+    /// Takes in the parent's answer to such a request. Returns the links that wait for it.
+    pub(super) fn answered(&mut self, answer: &Held) -> BTreeSet<LinkId> {
+        let job = answer.job;
+        self.count_cached(job);
+        let of_others: u64 = self.cached.iter().filter(|(other, _)| **other != job).map(|(_, bytes)| bytes).sum();
+        let Some(relay) = self.all.get_mut(&job) else { return BTreeSet::new() };
+        // A step keeps itself what it has fetched.
+        let is_for_others = relay.here().len() > 1;
+        let room = if is_for_others { CACHED_MAX.saturating_sub(of_others) } else { 0 };
+        let to = relay.held.answered(answer, room);
+        self.count_cached(job);
+        to
+    }
+
+    fn count_cached(&mut self, job: JobId) {
+        match self.all.get(&job).map_or(0, |relay| relay.held.cached_bytes()) {
+            0 => drop(self.cached.remove(&job)),
+            bytes => drop(self.cached.insert(job, bytes)),
+        }
+    }
+
     /// Forgets a closed link.
     pub(super) fn forget_link(&mut self, link: LinkId) {
+        for job in self.wanting.remove(&link).unwrap_or_default() {
+            if let Some(relay) = self.get_mut(job) {
+                relay.held.forget_link(link);
+            }
+        }
         for job in self.offering.remove(&link).unwrap_or_default() {
             if let Some(relay) = self.get_mut(job) {
                 relay.offers.forget_link(link);
@@ -119,10 +170,10 @@ impl Relays {
     /// Returns the next message of the changed relays. Removes relays without a node here: other daemons report for their jobs.
     pub(super) fn advance(&mut self) -> Option<(JobId, Ripe)> {
         while let Some(job) = self.changed.first().copied() {
-            let room = self.room(job);
-            if let Some(ripe) = self.all.get_mut(&job).and_then(|relay| relay.advance(room)) {
+            let limits = Limits { room: self.room(job), replicated_max: self.replicated_max };
+            if let Some(ripe) = self.all.get_mut(&job).and_then(|relay| relay.advance(limits)) {
                 if let Ripe::Locations { to, .. } = &ripe {
-                    to.iter().for_each(|link| self.has_answered(*link, job));
+                    to.iter().for_each(|link| forget_job(&mut self.asking, *link, job));
                 }
                 return Some((job, ripe));
             }
@@ -134,10 +185,11 @@ impl Relays {
         None
     }
 
-    /// Returns how many bytes the result of a job's fence may have, which replaces the one that is kept.
+    /// Returns how many bytes of results a job may keep here, with those that it keeps.
     fn room(&mut self, job: JobId) -> u64 {
         let Some(relay) = self.all.get(&job) else { return 0 };
         let (owner, bytes) = (relay.owner(), relay.kept_bytes());
+        self.count_cached(job);
         self.count(job, Some((owner, bytes)));
         let of_user = self.kept.get(&owner).copied().unwrap_or(0);
         self.kept_max.saturating_sub(of_user - bytes)
@@ -166,30 +218,14 @@ impl Relays {
         }
     }
 
-    fn has_answered(&mut self, link: LinkId, job: JobId) {
-        if let Some(jobs) = self.asking.get_mut(&link) {
-            jobs.remove(&job);
-            if jobs.is_empty() {
-                self.asking.remove(&link);
-            }
-        }
-    }
-
     pub(super) fn remove(&mut self, job: JobId) -> Option<Relay> {
         self.count(job, None);
         let relay = self.all.remove(&job)?;
         self.changed.remove(&job);
-        for link in relay.locations.links() {
-            self.has_answered(link, job);
-        }
-        for link in relay.offers.links() {
-            if let Some(jobs) = self.offering.get_mut(&link) {
-                jobs.remove(&job);
-                if jobs.is_empty() {
-                    self.offering.remove(&link);
-                }
-            }
-        }
+        self.cached.remove(&job);
+        relay.locations.links().for_each(|link| forget_job(&mut self.asking, link, job));
+        relay.offers.links().for_each(|link| forget_job(&mut self.offering, link, job));
+        relay.held.links().for_each(|link| forget_job(&mut self.wanting, link, job));
         Some(relay)
     }
 
@@ -210,7 +246,19 @@ impl Relays {
         let asking = self.asking.iter().map(|(link, jobs)| format!("link {link} asking about jobs {jobs:?}"));
         let kept = self.kept.iter().map(|(owner, bytes)| format!("{bytes} bytes of results of user {owner:?}"));
         let offering = self.offering.iter().map(|(link, jobs)| format!("link {link} offering results of {jobs:?}"));
-        relays.chain(asking).chain(offering).chain(kept)
+        let wanting = self.wanting.iter().map(|(link, jobs)| format!("link {link} wanting held keys of {jobs:?}"));
+        let cached = self.cached.iter().map(|(job, bytes)| format!("{bytes} bytes of held results of job {job}"));
+        relays.chain(asking).chain(offering).chain(kept).chain(wanting).chain(cached)
+    }
+}
+
+/// Forgets that a link has to do with a job.
+fn forget_job(links: &mut HashMap<LinkId, BTreeSet<JobId>>, link: LinkId, job: JobId) {
+    if let Some(jobs) = links.get_mut(&link) {
+        jobs.remove(&job);
+        if jobs.is_empty() {
+            links.remove(&link);
+        }
     }
 }
 
@@ -222,7 +270,7 @@ mod tests {
     use crate::taskmap::TaskMapBuilder;
 
     fn relays(max: u64, owners: &[(JobId, Option<u32>)]) -> Relays {
-        let mut relays = Relays::keeping(max);
+        let mut relays = Relays::keeping(max, u64::MAX);
         for (job, owner) in owners {
             let mut builder = TaskMapBuilder::default();
             builder.push(0, 1);
@@ -233,7 +281,8 @@ mod tests {
 
     /// The next message, after the only node of a job has entered a fence with so many bytes.
     fn enter(relays: &mut Relays, job: JobId, epoch: u64, len: usize) -> Option<Ripe> {
-        let fence = FenceUp { job, epoch, nodes: vec![0], batches: vec![vec![7; len].into()], has_result: false };
+        let batches = vec![vec![7; len].into()];
+        let fence = FenceUp { job, epoch, nodes: vec![0], batches, ..FenceUp::default() };
         assert_eq!(relays.get_mut(job).unwrap().fence_up(fence), None);
         relays.advance().map(|(of, ripe)| {
             assert_eq!(of, job);

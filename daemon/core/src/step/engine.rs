@@ -8,8 +8,10 @@ use rsd_proto::pmi::{listening, losses, mapping, sets, spawning};
 use rsd_proto::v1::{self as wire, name_call};
 
 use super::dialect::{Asker, By, Reply, Request};
+use super::held::Then;
 use super::{Effect, Step};
 use crate::Now;
+use crate::kvs::Known;
 
 /// Ranks must not put keys that begin like this: they are rsd's.
 const RESERVED: &[u8] = b"PMI_";
@@ -35,7 +37,7 @@ impl Step {
                 Err(Unstored::Reserved) => Reply::Refused("keys that begin with PMI_ are reserved for rsd".into()),
                 Ok(()) => Reply::Done,
             },
-            Request::Get { namespace, key } => return self.get(asker, &namespace, &key, out),
+            Request::Get { namespace, key } => return self.get(now, asker, &namespace, key, out),
             Request::Fence => return self.enter_fence(now, asker, out),
             Request::Ring { left, right } => return self.enter_ring(now, asker, &left, &right, out),
             Request::PutOnNode { key, value } => match self.put_on_node(key, value, out) {
@@ -77,7 +79,7 @@ impl Step {
         self.kvs.put(key, value).map_err(|error| Unstored::Full(error.to_string()))
     }
 
-    fn get(&mut self, asker: Asker, namespace: &Bytes, key: &[u8], out: &mut Vec<Effect>) {
+    fn get(&mut self, now: Now, asker: Asker, namespace: &Bytes, key: Bytes, out: &mut Vec<Effect>) {
         let is_library = asker.is_library();
         if is_library && key == spawning::STATE_KEY.as_bytes() {
             let namespace = String::from_utf8_lossy(namespace).into_owned();
@@ -86,21 +88,28 @@ impl Step {
         if is_library && key == losses::KEY.as_bytes() {
             return self.on_losses_wanted(&asker, out);
         }
-        if let Some(rank) = losses::ended_of(key).filter(|_| is_library) {
+        if let Some(rank) = losses::ended_of(&key).filter(|_| is_library) {
             let ended = if self.has_ended(rank) { "1" } else { "0" };
             return self.answer(&asker, Reply::Value(Some(ended.into())), out);
         }
         if is_library && key == mapping::KEY.as_bytes() {
             return self.on_mapping_wanted(asker, out);
         }
-        if let Some(rank) = listening::rank_of(key).filter(|_| is_library && self.makes_sockets()) {
+        if let Some(rank) = listening::rank_of(&key).filter(|_| is_library && self.makes_sockets()) {
             return self.locate(asker, rank, out);
         }
         let own = is_library && key == spawning::ERROR_KEY.as_bytes();
-        let value = match listening::dial_out_from(key).filter(|_| is_library) {
+        let value = match listening::dial_out_from(&key).filter(|_| is_library) {
             Some(first) => self.dial_out(first).map(Into::into),
             None if own => self.calls.spawn_errors.get(&asker.local).map(|why| one_line(why).into()),
-            None => self.lookup(key),
+            None => match self.lookup(&key) {
+                Known::Value(value) => Some(value),
+                Known::Absent => None,
+                Known::Elsewhere => {
+                    let then = Then::Get { asker, key: key.clone() };
+                    return self.fetch(now, key, None, then, out);
+                }
+            },
         };
         let reply = match value {
             // The rank that should have put it may be dead.
@@ -110,24 +119,25 @@ impl Step {
         self.answer(&asker, reply, out);
     }
 
-    /// Returns the value of a key: of the keys that the server itself knows, then of the KVS.
-    pub(super) fn lookup(&self, key: &[u8]) -> Option<Bytes> {
-        if key == mapping::KEY.as_bytes() || key == mapping::AT_ONCE_KEY.as_bytes() {
-            return self.mapping();
-        }
-        if key == listening::SECRET_KEY.as_bytes() {
-            return self.makes_sockets().then(|| listening::digits(&self.launch.secret).into());
-        }
-        if key == sets::JOB_KEY.as_bytes() {
-            return Some(self.job.to_string().into());
-        }
-        if key == sets::GROUP_KEY.as_bytes() {
-            return self.group.clone().map(Bytes::from);
-        }
-        if let Some(first) = sets::first_node(key) {
-            return sets::list(&self.launch.node_names, first).map(Bytes::from);
-        }
-        self.kvs.get(key).cloned()
+    /// Returns what is known of a key: of the keys that the server itself knows, then of the KVS.
+    fn lookup(&self, key: &[u8]) -> Known {
+        let known = if key == mapping::KEY.as_bytes() || key == mapping::AT_ONCE_KEY.as_bytes() {
+            self.mapping()
+        } else if key == listening::SECRET_KEY.as_bytes() {
+            self.makes_sockets().then(|| listening::digits(&self.launch.secret).into())
+        } else if key == sets::JOB_KEY.as_bytes() {
+            Some(self.job.to_string().into())
+        } else if key == sets::GROUP_KEY.as_bytes() {
+            self.group.clone().map(Bytes::from)
+        } else if let Some(first) = sets::first_node(key) {
+            sets::list(&self.launch.node_names, first).map(Bytes::from)
+        } else if key.starts_with(RESERVED) {
+            // No rank of another node has put it.
+            self.kvs.get(key).cloned()
+        } else {
+            return self.kvs.find(key);
+        };
+        known.map_or(Known::Absent, Known::Value)
     }
 }
 

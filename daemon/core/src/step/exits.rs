@@ -253,7 +253,7 @@ impl Step {
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
         if let Some(report) = self.ranks[local].verdict.report.clone().filter(|report| report.lost) {
-            self.on_own_rank_lost(local, &report, out);
+            self.on_own_rank_lost(now, local, &report, out);
         }
         self.check_fence(out);
         self.check_on_node(out);

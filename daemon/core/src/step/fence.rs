@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, up};
 
 use super::dialect::{Asker, By, Reply};
+use super::kin::Compared;
 use super::{Effect, Phase, Step};
 use crate::Now;
 
@@ -32,14 +33,14 @@ impl Step {
         if self.has_members() && self.ending.is_killing() {
             return self.fail_waiting(out);
         }
-        if !self.advance_fence(out) {
+        if !self.advance_fence(now, out) {
             self.check_fence(out);
             self.check_on_node(out);
         }
     }
 
     /// Enters the fence for this node once all its ranks have, except those that are lost. Returns false if one is missing.
-    pub(super) fn advance_fence(&mut self, out: &mut Vec<Effect>) -> bool {
+    pub(super) fn advance_fence(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         let mut inside: Vec<bool> = self.ranks.iter().map(super::Rank::is_lost).collect();
         for waiting in &self.fence.waiting {
             inside[waiting.local] = true;
@@ -52,14 +53,18 @@ impl Step {
             return true; // a rank was lost that is not waited for
         }
         self.report_kin();
-        let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
+        let batches: Vec<Bytes> = self.kvs.take_batch(self.fence.number).into_iter().collect();
         if self.map.nodes().len() == 1 {
             // The whole job runs here, and its puts are in the store already.
-            self.complete_fence(out);
+            let _ = self.kvs.pass(self.fence.number, Vec::new(), false); // nothing is stored
+            self.complete_fence(now, out);
             return true;
         }
-        let (epoch, nodes) = (self.fence.number, vec![self.node]);
-        let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, has_result: false };
+        let (epoch, nodes, batch_nodes) = (self.fence.number, vec![self.node], vec![self.node; batches.len()]);
+        // All steps compare the libraries of all nodes.
+        let (can_fetch, held) = (self.compared != Compared::Sent, self.kvs.held());
+        let fence =
+            wire::FenceUp { job: self.job, epoch, nodes, batches, can_fetch, batch_nodes, held, ..Default::default() };
         self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
@@ -91,20 +96,21 @@ impl Step {
         if fence.epoch != self.fence.number || !awaited {
             return; // a repeat
         }
-        for batch in fence.batches {
-            if let Err(error) = self.kvs.apply(batch) {
-                self.fail_all(now, &error.to_string(), out);
-                return;
-            }
+        if let Err(error) = self.kvs.pass(fence.epoch, fence.batches, fence.is_held) {
+            return self.fail_all(now, &error.to_string(), out);
+        }
+        for sent in self.fence.sent.iter_mut().filter(|sent| fence.is_held && sent.epoch == fence.epoch) {
+            // A daemon that has lost the result needs to know only that; it collects what was put when a rank gets it.
+            (sent.is_held, sent.batches, sent.batch_nodes) = (true, Vec::new(), Vec::new());
         }
         if self.finds_other_kin(now, out) {
             return;
         }
-        self.complete_fence(out);
+        self.complete_fence(now, out);
         self.settle_meeting(now, out);
     }
 
-    pub(super) fn complete_fence(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn complete_fence(&mut self, now: Now, out: &mut Vec<Effect>) {
         let number = self.fence.number;
         self.fence.number += 1;
         for asker in std::mem::take(&mut self.fence.waiting) {
@@ -116,8 +122,10 @@ impl Step {
                 By::Call { .. } | By::Disconnected { .. } => true,
             };
             if is_there {
-                let reply = if asker.is_in_ring() { self.of_ring(asker.local, number) } else { Reply::Done };
-                self.answer(&asker, reply, out);
+                match asker.is_in_ring() {
+                    true => self.answer_ring(now, asker, number, out),
+                    false => self.answer(&asker, Reply::Done, out),
+                }
             }
         }
     }

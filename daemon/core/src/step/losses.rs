@@ -8,7 +8,7 @@ use rsd_proto::v1 as wire;
 use super::dialect::{Asker, By, Reply};
 use super::pmi1;
 use super::{Effect, Local, Phase, Step};
-use crate::{NodeId, sentences};
+use crate::{NodeId, Now, sentences};
 
 impl Step {
     pub(super) fn on_nodes_lost(&mut self, lost: &wire::NodesLost, out: &mut Vec<Effect>) {
@@ -42,10 +42,10 @@ impl Step {
     }
 
     /// Handles that a rank of this node has died, and its job continues: the others here need not wait for the head to hear of it.
-    pub(super) fn on_own_rank_lost(&mut self, local: Local, report: &wire::RankExit, out: &mut Vec<Effect>) {
+    pub(super) fn on_own_rank_lost(&mut self, now: Now, local: Local, report: &wire::RankExit, out: &mut Vec<Effect>) {
         self.lose_rank(self.ranks[local].rank, sentences::how_lost(report), out);
         self.tell_lost(local, out);
-        self.advance_fence(out);
+        self.advance_fence(now, out);
     }
 
     fn on_ranks_lost(&mut self, lost: &wire::NodesLost, out: &mut Vec<Effect>) {

@@ -101,7 +101,8 @@ impl Step {
     /// Enters the job's first fence for all ranks of this node.
     fn enter_meeting(&mut self, batches: Vec<Bytes>, out: &mut Vec<Effect>) {
         let (epoch, nodes) = (self.fence.number, vec![self.node]);
-        let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, has_result: false };
+        // All steps need the result.
+        let fence = wire::FenceUp { job: self.job, epoch, nodes, batches, ..Default::default() };
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
     }

@@ -146,6 +146,7 @@ impl Step {
         rank.pmi.begin_anew();
         self.forget_calls(local);
         self.forget_on_node(local);
+        self.forget_fetches(local);
     }
 
     /// Handles that a rank has connected to the PMIx server. A member may have other connections.
@@ -218,6 +219,7 @@ impl Step {
             self.answer(&asker, Reply::Failed(self.ending.why()), out);
         }
         self.fail_on_node(out);
+        self.fail_fetches(out);
         self.settle_mapping(out);
         self.fail_calls(out);
     }

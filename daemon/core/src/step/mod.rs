@@ -1,7 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! A step is a rank's only view of its launcher. It has the PMI `engine` with its codecs (`pmi1`, `pmi2`, `service`), the local half of the
-//! `fence`, on which the `ring` rides, the KVS, the values that stay `on_node`,
+//! `fence`, on which the `ring` rides, the KVS, into which keys of other nodes may be fetched (`held`), the values that stay `on_node`,
 //! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
 //! (`losses`), processes of other nodes and jobs (`others`; tests examine these in `probe`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! PMIx, which Open MPI speaks (`pmix`), the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
@@ -17,6 +17,7 @@ mod engine;
 mod exits;
 mod fence;
 mod guard;
+mod held;
 mod kin;
 mod last_output;
 mod lines;
@@ -68,6 +69,7 @@ use dialect::Asker;
 use exits::Ending;
 use fence::Fence;
 use guard::Guard;
+use held::Fetching;
 use kin::Compared;
 use lines::Lines;
 use listening::Listening;
@@ -218,6 +220,7 @@ pub struct Step {
     kvs: Kvs,
     on_node: OnNode,
     fence: Fence,
+    fetching: Fetching,
     calls: Calls,
     others: Others,
     pmix: Pmix,
@@ -331,6 +334,7 @@ impl Step {
             kvs,
             on_node: OnNode::default(),
             fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
+            fetching: Fetching::default(),
             calls: Calls::default(),
             others: Others::default(),
             pmix: Pmix::default(),
@@ -394,6 +398,7 @@ impl Step {
             Input::LinkDown => {
                 self.link_up = false;
                 self.fence.waiting.iter_mut().for_each(Asker::disconnect);
+                self.forget_fetches_of_calls();
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
             }
             Input::Down(down) => self.on_down(now, down, out),
@@ -408,6 +413,7 @@ impl Step {
         self.settle_begun(out);
         self.settle_output(out);
         self.settle_members(now, out);
+        self.settle_held(now, out);
         self.settle_others(now, out);
         self.settle_pmix(now, out);
         self.settle_guard(now, out);
@@ -419,7 +425,7 @@ impl Step {
     /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.exit_deadlines().chain(self.member_deadlines());
-        let deadlines = deadlines.chain(self.pmix_deadline());
+        let deadlines = deadlines.chain(self.pmix_deadline()).chain(self.held_deadline());
         deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).chain(self.cut_off_at).min()
     }
 
@@ -467,6 +473,8 @@ impl Step {
             down::Body::Notify(notify) => self.on_notify(now, notify, out),
             down::Body::NodesLost(lost) => self.on_nodes_lost(&lost, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
+            down::Body::Held(held) => self.on_held(now, held, out),
+            down::Body::Collect(collect) => self.on_collect(&collect, out),
             down::Body::WaitProbe(probe) => self.on_wait_probe(now, &probe, out),
             down::Body::Resync(_) => {
                 self.cut_off_at = None;
@@ -509,6 +517,7 @@ impl Step {
             self.send(up::Body::FenceUp(wire::FenceUp { has_result, ..fence }), out);
         }
         self.ask_again(out);
+        self.resend_held(out);
         self.send_ends(out);
         for (offset, records) in self.outbox.unacked() {
             let records = records.clone();

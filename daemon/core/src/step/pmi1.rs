@@ -59,10 +59,7 @@ impl Step {
             Asked::Finalize => return pass_on(self, Verb::Finalize, Request::Finalize),
             Asked::CreateKvs => Line::NewKvs(self.launch.namespace.clone().into_bytes()),
             Asked::DestroyKvs { .. } => Line::KvsDestroyed { rc: 0 },
-            Asked::GetByIdx { idx, .. } => {
-                let entry = self.kvs.entry(idx as usize);
-                Line::GetByIdxResults(entry.map(|(key, value)| (idx + 1, key.to_vec(), value.to_vec())))
-            }
+            Asked::GetByIdx { idx, .. } => return self.get_entry(now, local, idx, out),
             Asked::Unknown { command } => {
                 let command = String::from_utf8_lossy(&command).into_owned();
                 return self.on_protocol_fault(now, local, format!("sent the unknown PMI command {command:?}"), out);

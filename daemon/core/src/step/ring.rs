@@ -4,8 +4,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::dialect::{Asker, Reply};
+use super::held::Then;
 use super::{Effect, Local, Step};
 use crate::Now;
+use crate::kvs::Known;
 
 impl Step {
     /// Puts a rank's values under a key that no rank can put, and enters the fence.
@@ -24,15 +26,27 @@ impl Step {
         self.enter_fence(now, asker, out);
     }
 
-    /// Returns the answer to a rank after the fence with this number.
-    pub(super) fn of_ring(&self, local: Local, fence: u64) -> Reply {
+    /// Answers a rank after the fence with this number, once what its neighbours gave is here.
+    pub(super) fn answer_ring(&mut self, now: Now, asker: Asker, fence: u64, out: &mut Vec<Effect>) {
+        match self.of_ring(asker.local, fence) {
+            Ok(reply) => self.answer(&asker, reply, out),
+            Err(key) => self.fetch(now, key, None, Then::Ring { asker, fence }, out),
+        }
+    }
+
+    /// Returns the answer, or a key that must be fetched first.
+    fn of_ring(&self, local: Local, fence: u64) -> Result<Reply, Bytes> {
         let rank = self.ranks[local].rank;
         let (before, after) = self.neighbours(rank);
-        let find = |rank| understand(self.kvs.get(&key(rank))?, fence);
-        match (find(before), find(after)) {
+        let find = |rank| match self.kvs.find(&key(rank)) {
+            Known::Value(given) => Ok(understand(&given, fence)),
+            Known::Absent => Ok(None),
+            Known::Elsewhere => Err(key(rank)),
+        };
+        Ok(match (find(before)?, find(after)?) {
             (Some((_, left)), Some((right, _))) => Reply::Neighbours { rank, left, right },
             (None, _) | (_, None) => Reply::Refused("a neighbour has entered a fence instead of the ring".into()),
-        }
+        })
     }
 
     fn neighbours(&self, rank: u32) -> (u32, u32) {

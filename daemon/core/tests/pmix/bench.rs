@@ -208,7 +208,7 @@ pub(crate) fn complete_fence(nodes: &mut [Node]) {
         node.up.clear();
     }
     for node in nodes {
-        node.down(down::Body::FenceDown(wire::FenceDown { job: 7, epoch, batches: batches.clone() }));
+        node.down(down::Body::FenceDown(wire::FenceDown { job: 7, epoch, batches: batches.clone(), is_held: false }));
     }
 }
 

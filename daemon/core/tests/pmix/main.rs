@@ -4,4 +4,5 @@ mod bench;
 mod collectives;
 mod costs;
 mod elsewhere;
+mod held;
 mod values;

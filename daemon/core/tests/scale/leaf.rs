@@ -1,7 +1,7 @@
 //! The steps of a job: a real one on one node, which serves 128 ranks, and models of it on the others, because the launch of a job on ten
 //! thousand nodes takes a megabyte in each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use prost::Message;
 use rsd_core::step::{self, Status, Step, Stream};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, Now, Tuning};
-use rsd_proto::v1::{self as wire, Down, Kv, KvBatch, RankExit, Usage, down, rank_exit, up};
+use rsd_proto::v1::{self as wire, Down, Kv, KvBatch, NodePut, RankExit, Usage, down, rank_exit, up};
 
 use crate::dvm::RANKS;
 
@@ -26,11 +26,24 @@ pub(crate) struct Leaf {
     fence: u64,
     fences_passed: u64,
     sent: Vec<up::Body>,
+    fetching: Fetching,
     exits: Vec<RankExit>,
     done: Option<up::Body>,
     attached_before: bool,
     is_over: bool,
     real: Option<Box<Real>>,
+}
+
+/// What a model has put before a fence whose result is held, and what it fetches from it.
+#[derive(Debug, Default)]
+struct Fetching {
+    held: u64,
+    put: Vec<NodePut>,
+    /// Keys, and the nodes that have put them.
+    line: VecDeque<(u32, Bytes)>,
+    asked: BTreeSet<Bytes>,
+    known: BTreeSet<u32>,
+    bytes: usize,
 }
 
 /// A real step.
@@ -40,6 +53,8 @@ struct Real {
     now: Now,
     ups: Vec<up::Body>,
     begun: bool,
+    /// The keys that each rank has not got, the first of which it has requested.
+    gets: BTreeMap<usize, VecDeque<Bytes>>,
 }
 
 impl Leaf {
@@ -58,6 +73,7 @@ impl Leaf {
             fence: 0,
             fences_passed: 0,
             sent: Vec::new(),
+            fetching: Fetching::default(),
             exits: Vec::new(),
             done: None,
             attached_before: false,
@@ -71,7 +87,7 @@ impl Leaf {
             let core = Step::new(launch.job, node, map, body, &wire::Inventory::default(), tuning);
             let now = Now { mono: Duration::from_secs(1), unix_ms: 0 };
             let core = core.expect("the launch is consistent");
-            leaf.real = Some(Box::new(Real { core, now, ups: Vec::new(), begun: false }));
+            leaf.real = Some(Box::new(Real { core, now, ups: Vec::new(), begun: false, gets: BTreeMap::new() }));
         }
         let hello = leaf.hello();
         (leaf, hello)
@@ -115,12 +131,78 @@ impl Leaf {
         let entries = (self.first..self.first + RANKS).map(|rank| Kv { key: key(fence, rank), value: value(bytes) });
         let batch = KvBatch { entries: entries.filter(|_| bytes > 0).collect() };
         let batches = if bytes > 0 { vec![batch.encode_to_vec().into()] } else { Vec::new() };
-        let up = wire::FenceUp { job: self.job, epoch: fence, nodes: vec![self.node], batches, has_result: false };
+        let (nodes, batch_nodes) = (vec![self.node], vec![self.node; batches.len()]);
+        let up = wire::FenceUp {
+            job: self.job,
+            epoch: fence,
+            nodes,
+            batches,
+            can_fetch: true,
+            batch_nodes,
+            held: self.fetching.held,
+            ..Default::default()
+        };
         self.sent.push(up::Body::FenceUp(up));
         if self.sent.len() > 2 {
             self.sent.remove(0);
         }
         self.sent.last().cloned().into_iter().collect()
+    }
+
+    /// All ranks of this node get what others have put before a fence.
+    pub(crate) fn get(&mut self, fence: u64, others: &dyn Fn(u32) -> Vec<u32>) -> Vec<up::Body> {
+        let (first, nodes) = (self.first, &self.wire_map.nodes);
+        if let Some(real) = &mut self.real {
+            return real.get(fence, first, others);
+        }
+        let fetching = &mut self.fetching;
+        let mut seen = BTreeSet::from([self.node]);
+        for other in (first..first + RANKS).flat_map(others).filter(|_| fetching.held > 0) {
+            let node = nodes[(other / RANKS) as usize];
+            if !fetching.known.contains(&node) && seen.insert(node) {
+                fetching.line.push_back((node, key(fence, other)));
+            }
+        }
+        self.ask()
+    }
+
+    /// Returns how many gets wait for their answers.
+    pub(crate) fn gets_left(&self) -> usize {
+        self.fetching.line.len()
+            + self.fetching.asked.len()
+            + self.real.as_ref().map_or(0, |real| real.gets.values().map(VecDeque::len).sum())
+    }
+
+    /// As a real step, which has two requests under way at first, and reads ahead as much as a quarter of what it has fetched.
+    fn ask(&mut self) -> Vec<up::Body> {
+        let mut ups = Vec::new();
+        let fetching = &mut self.fetching;
+        while fetching.asked.len() < 2
+            && let Some((node, key)) = fetching.line.pop_front()
+        {
+            if fetching.known.contains(&node) {
+                continue;
+            }
+            fetching.asked.insert(key.clone());
+            let welcome_bytes = (fetching.bytes / 4).clamp(16 << 10, 4 << 20) as u32;
+            ups.push(up::Body::GetHeld(wire::GetHeld {
+                job: self.job,
+                held: fetching.held,
+                key,
+                from: 0,
+                welcome_bytes,
+                known: Vec::new(),
+            }));
+        }
+        ups
+    }
+
+    fn on_held(&mut self, held: wire::Held) -> Vec<up::Body> {
+        assert!(!held.puts.is_empty(), "the key was put");
+        self.fetching.bytes += held.puts.iter().map(|put| put.batch.len()).sum::<usize>();
+        self.fetching.known.extend(held.puts.iter().map(|put| put.node));
+        self.fetching.asked.remove(&held.key);
+        self.ask()
     }
 
     /// All ranks exit with 0.
@@ -147,7 +229,12 @@ impl Leaf {
     pub(crate) fn on_down(&mut self, down: Down, now: Now) -> Vec<up::Body> {
         let Some(body) = down.body else { return Vec::new() };
         match &body {
-            down::Body::FenceDown(fence) => self.fences_passed = fence.epoch.max(self.fences_passed),
+            down::Body::FenceDown(fence) => {
+                self.fences_passed = fence.epoch.max(self.fences_passed);
+                if fence.is_held && self.real.is_none() {
+                    self.passed_held(fence.epoch);
+                }
+            }
             down::Body::Release(_) => self.is_over = true,
             _ => {}
         }
@@ -162,7 +249,26 @@ impl Leaf {
             down::Body::Welcome(_) => self.resync(),
             down::Body::Resync(_) => self.resync(),
             down::Body::Kill(_) => self.kill(),
+            down::Body::Held(held) => self.on_held(held),
+            down::Body::Collect(collect) => {
+                let (job, held, nodes) = (self.job, collect.held, vec![self.node]);
+                vec![up::Body::NodesPut(wire::NodesPut { job, held, nodes, puts: self.fetching.put.clone() })]
+            }
             _ => Vec::new(),
+        }
+    }
+
+    fn passed_held(&mut self, epoch: u64) {
+        self.fetching.held = epoch;
+        for sent in &mut self.sent {
+            if let up::Body::FenceUp(fence) = sent
+                && fence.epoch == epoch
+            {
+                fence.is_held = true;
+                let batches = std::mem::take(&mut fence.batches).into_iter();
+                self.fetching.put.extend(batches.map(|batch| NodePut { node: self.node, epoch, batch }));
+                fence.batch_nodes.clear();
+            }
         }
     }
 
@@ -244,6 +350,23 @@ impl Real {
         ups
     }
 
+    fn get(&mut self, fence: u64, first: u32, others: &dyn Fn(u32) -> Vec<u32>) -> Vec<up::Body> {
+        let mut ups = Vec::new();
+        for local in 0..RANKS {
+            let keys = others(first + local).into_iter().map(|other| key(fence, other)).collect();
+            self.gets.insert(local as usize, keys);
+            ups.extend(
+                self.next_get(local as usize).into_iter().flat_map(|input| self.feed(input)).collect::<Vec<_>>(),
+            );
+        }
+        ups
+    }
+
+    fn next_get(&self, local: usize) -> Option<step::Input> {
+        let key = self.gets.get(&local)?.front()?;
+        Some(step::Input::Pmi(local, [&b"cmd=get kvsname=x key="[..], key, b"\n"].concat().into()))
+    }
+
     fn exit(&mut self) -> Vec<up::Body> {
         let mut ups = Vec::new();
         for local in 0..RANKS as usize {
@@ -289,6 +412,10 @@ impl Real {
                     step::Effect::Sweep => inputs.push_back(step::Input::Swept),
                     step::Effect::Signal(local, signal) => drop(signals.insert(local, signal)),
                     step::Effect::Up(up) => self.ups.extend(up.body),
+                    step::Effect::PmiSend(local, line) if line.starts_with(b"cmd=get_result rc=0") => {
+                        self.gets.get_mut(&local).and_then(VecDeque::pop_front);
+                        inputs.extend(self.next_get(local));
+                    }
                     _ => {}
                 }
             }

@@ -26,9 +26,6 @@ fn main() {
     }
     let named = args.iter().find_map(|arg| arg.strip_prefix("--nodes="));
     let named = named.map(|sizes| sizes.split(',').filter_map(|size| size.parse().ok()).collect());
-    if args.iter().any(|arg| arg == "--puts") {
-        phases::PUTS_MAX.store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
-    }
     let sizes: Vec<usize> = named.unwrap_or_else(|| vec![100, 1_000, 10_000]);
     let runs: Vec<_> = sizes.iter().map(|nodes| phases::run(*nodes)).collect();
     print!("{}", table::table(&sizes, &runs));

@@ -1,6 +1,5 @@
 //! What a DVM does, phase by phase.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rsd_core::JobId;
@@ -11,13 +10,17 @@ use crate::dvm::{Dvm, RANKS};
 use crate::meter::Cost;
 
 /// The phases, in the order of a run.
-pub(crate) const PHASES: [&str; 11] = [
+pub(crate) const PHASES: [&str; 15] = [
     "formation",
     "launch",
     "fence, 0 bytes",
     "fence, 100 bytes a rank",
+    "gets of 8 keys by each rank",
+    "gets of rank 0's key",
     "loads of all nodes",
     "restart of the head",
+    "one get after it",
+    "gets of all keys by one node",
     "exit",
     "a job of one rank",
     "cancel",
@@ -25,8 +28,10 @@ pub(crate) const PHASES: [&str; 11] = [
     "loss, the job continues",
 ];
 
-/// With how many nodes ranks put something at most.
-pub(crate) static PUTS_MAX: AtomicUsize = AtomicUsize::new(1_000);
+/// What each rank puts before the second fence.
+const BYTES_PUT: usize = 100;
+/// The fence before which it does.
+const PUT_BEFORE: u64 = 2;
 
 /// The costs of all phases with so many nodes.
 pub(crate) fn run(nodes: usize) -> Vec<Cost> {
@@ -47,7 +52,7 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
     });
     let mut job = 0;
     phase(&mut dvm, &mut |dvm| job = launch(dvm, nodes, OnNodeLoss::End));
-    for (fence, bytes) in [(1, 0), (2, bytes_put(nodes))] {
+    for (fence, bytes) in [(1, 0), (PUT_BEFORE, BYTES_PUT)] {
         phase(&mut dvm, &mut |dvm| {
             dvm.steps(job, |leaf| leaf.fence(bytes));
             assert!(
@@ -56,12 +61,23 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
             );
         });
     }
+    phase(&mut dvm, &mut |dvm| get(dvm, job, |_| true, &|rank| eight_others(rank, nodes as u32)));
+    phase(&mut dvm, &mut |dvm| get(dvm, job, |_| true, &|_| vec![0]));
     phase(&mut dvm, &mut |dvm| {
         let req = dvm.call(Call::ListNodes { load: true });
         let Some(Answer::Nodes(known)) = dvm.answers.remove(&req) else { panic!("the loads are not known") };
         assert!(known.len() == nodes && known.iter().all(|node| node.load.is_some()));
     });
     phase(&mut dvm, &mut Dvm::restart_head);
+    // One that the node of a model does not know.
+    let unknown = nodes as u32 / 2 * RANKS;
+    phase(&mut dvm, &mut |dvm| get(dvm, job, |index| index + 2 == nodes, &|_| vec![unknown]));
+    // The last node has a real step, whose ranks get as MPICH does in MPI_Init: each its part.
+    let is_last = |index| index + 1 == nodes;
+    let part = nodes as u32;
+    phase(&mut dvm, &mut |dvm| {
+        get(dvm, job, is_last, &|rank| (rank % RANKS * part..(rank % RANKS + 1) * part).collect());
+    });
     phase(&mut dvm, &mut |dvm| {
         dvm.steps(job, crate::leaf::Leaf::exit);
         assert_eq!(state(dvm, job), JobState::Done);
@@ -89,9 +105,21 @@ pub(crate) fn run(nodes: usize) -> Vec<Cost> {
     costs
 }
 
-/// What each rank puts before the second fence. The result goes to every node: of 10,000 nodes, each gets 170 MB.
-pub(crate) fn bytes_put(nodes: usize) -> usize {
-    if nodes > PUTS_MAX.load(Ordering::Relaxed) { 0 } else { 100 }
+/// All ranks of some nodes get what others have put.
+fn get(dvm: &mut Dvm, job: JobId, is_on: impl Fn(usize) -> bool, others: &dyn Fn(u32) -> Vec<u32>) {
+    let mut index = 0;
+    dvm.steps(job, |leaf| {
+        index += 1;
+        if is_on(index - 1) { leaf.get(PUT_BEFORE, others) } else { Vec::new() }
+    });
+    assert!(dvm.leaves.values().all(|leaf| leaf.gets_left() == 0), "every get has its value");
+}
+
+/// The neighbours of a rank, as in a program whose domain is a grid: some on its own node, the others on six nodes.
+fn eight_others(rank: u32, nodes: u32) -> Vec<u32> {
+    let size = nodes * RANKS;
+    let distances = [1, RANKS, 10 * RANKS, nodes / 3 * RANKS];
+    distances.into_iter().flat_map(|distance| [(rank + distance) % size, (rank + size - distance) % size]).collect()
 }
 
 fn launch(dvm: &mut Dvm, nodes: usize, loss: OnNodeLoss) -> JobId {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rsd_core::JobId;
+use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{App, Host, JobInfo, JobSpec, JobState, StdinTarget, job_event, stdin_target};
 
 use crate::world::World;
@@ -28,6 +28,11 @@ pub(crate) fn seeds(count: u64) -> Range<u64> {
         Some((first, end)) => number(first)..number(end),
         None => number(&named)..number(&named) + 1,
     }
+}
+
+/// Returns the largest result of a fence that goes to all nodes: none in every other run.
+pub(crate) fn replicated_max(seed: u64) -> u64 {
+    if seed.is_multiple_of(2) { Tuning::default().replicated_max } else { 0 }
 }
 
 /// Returns a job of `n` ranks of one program.

@@ -7,14 +7,19 @@ use rsd_core::step::Stream;
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, job_event};
 
-use crate::checks::{Seed, on, seeds, spec};
+use crate::checks::{Seed, on, replicated_max, seeds, spec};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
 const PORT: &str = "PARENT_ROOT_PORT_NAME";
 
 fn world(seed: u64, nodes: usize, slots: u32) -> World {
-    World::new(seed, nodes, slots, Tuning { arity: 2, output_window: 600, ..Tuning::default() })
+    World::new(
+        seed,
+        nodes,
+        slots,
+        Tuning { arity: 2, output_window: 600, replicated_max: replicated_max(seed), ..Tuning::default() },
+    )
 }
 
 fn spawn(program: usize, n: u32) -> Op {

@@ -7,13 +7,14 @@ use rsd_core::rsd::{Answer, Call};
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, rank_exit::How};
 
-use crate::checks::{Seed, on, seeds, spec, with_stdin};
+use crate::checks::{Seed, on, replicated_max, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World, submission};
 
-/// Returns a DVM that is deep enough for every role, with windows small enough to fill.
+/// Returns a DVM that is deep enough for every role, with windows small enough to fill. In half of the runs, all results of fences are held.
 fn deep(seed: u64, nodes: usize) -> World {
-    World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, ..Tuning::default() })
+    let replicated_max = replicated_max(seed);
+    World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, replicated_max, ..Tuning::default() })
 }
 
 /// Returns a program that uses everything that a cut could damage: fences, output and standard input.

@@ -7,12 +7,17 @@ use rsd_core::rsd::Call;
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, job_event};
 
-use crate::checks::{Seed, on, seeds, spec, with_stdin};
+use crate::checks::{Seed, on, replicated_max, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
 fn deep(seed: u64, nodes: usize) -> World {
-    let mut world = World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, ..Tuning::default() });
+    let mut world = World::new(
+        seed,
+        nodes,
+        3,
+        Tuning { arity: 2, output_window: 400, replicated_max: replicated_max(seed), ..Tuning::default() },
+    );
     world.checks_journal = true;
     world
 }

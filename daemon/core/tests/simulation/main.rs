@@ -8,7 +8,7 @@
 //!   [`dialects`], [`pmi2`]: ranks that speak PMI-2. [`names`]: names that ranks publish. [`between_jobs`]: collectives, data and events of
 //!   processes of several jobs. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks. [`alone`]: ranks
 //!   that cannot find each other.
-//!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
+//!   [`held`]: results of fences that do not go to all nodes. [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
 //!   [`parents`]: who takes a joining daemon. [`members`], [`groups`]: running processes, and the groups that they join.
 //!   [`restarts`]: the state that a head keeps. [`standbys`]: heads on other machines. [`lease`]: which of them acts, by a
 //!   lease. [`values`]: values that processes exchange by
@@ -23,6 +23,7 @@ mod dialects;
 mod families;
 mod faults;
 mod groups;
+mod held;
 mod jobs;
 mod journal;
 mod lease;

@@ -320,6 +320,7 @@ impl Rank {
                 (Op::Publish(..), Reply::PublishResult { rc: 1 })
                     | (Op::Unpublish(_), Reply::UnpublishResult { rc: 1 })
                     | (Op::Lookup(..), Reply::LookupResult(None))
+                    | (Op::Get(..), Reply::GetResult(None))
                     | (Op::Spawn { .. }, Reply::SpawnResult { rc: 1, .. })
             ),
             (Op::Get(_, wanted), Reply::GetResult(Some(value))) => value == wanted.as_bytes(),

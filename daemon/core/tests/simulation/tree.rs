@@ -7,13 +7,18 @@ use rsd_core::rsd::{Answer, Call};
 use rsd_proto::v1::change_node_request::Change;
 use rsd_proto::v1::{ChangeNodeRequest, Label, LabelNode, NodeInfo, RemoveNode};
 
-use crate::checks::{Seed, on, seeds, spec};
+use crate::checks::{Seed, on, replicated_max, seeds, spec};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, MachineId, World};
 
 /// A DVM of arity 2.
 fn deep(seed: u64, nodes: usize) -> World {
-    World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, ..Tuning::default() })
+    World::new(
+        seed,
+        nodes,
+        3,
+        Tuning { arity: 2, output_window: 400, replicated_max: replicated_max(seed), ..Tuning::default() },
+    )
 }
 
 /// A program with fences and output that takes some seconds.

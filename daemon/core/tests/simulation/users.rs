@@ -310,7 +310,7 @@ fn numbers_that_no_step_has_do_not_end_the_daemon() {
     let job = head.submit(ANN).unwrap();
     let (_, link) = head.attach(ANN.uid, job);
     for epoch in [u64::MAX, u64::MAX, u64::MAX - 1] {
-        let fence = wire::FenceUp { job, epoch, nodes: vec![0], batches: Vec::new(), has_result: false };
+        let fence = wire::FenceUp { job, epoch, nodes: vec![0], ..wire::FenceUp::default() };
         head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::FenceUp(fence)) } });
     }
     for steps in [1, 2] {

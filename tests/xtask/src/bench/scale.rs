@@ -17,5 +17,5 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
 }
 
 fn simulated() -> anyhow::Result<()> {
-    shown(&mut cargo(["test", "--release", "--quiet", "--package=rsd-core", "--test=scale", "--", "--puts"]))
+    shown(&mut cargo(["test", "--release", "--quiet", "--package=rsd-core", "--test=scale"]))
 }

@@ -11,7 +11,7 @@ use rsd_proto::pmix::{Codec, Commit, Entry, Reply, Scope, Status, append};
 
 use super::{Effect, Local, Step, To};
 use crate::Now;
-use crate::kvs::BYTES_MAX;
+use crate::kvs::{BYTES_MAX, Known};
 
 /// The key in the KVS under which a rank's values for other nodes travel with a fence. Ranks cannot put keys that begin like this.
 const KEY: &str = "PMI_x/";
@@ -148,8 +148,9 @@ impl Step {
         put.is_ok()
     }
 
-    /// Returns the values of a rank on another node that have come with a fence.
-    pub(super) fn distributed(&self, rank: u32) -> Option<Packed> {
-        Packed::read(self.kvs.get(format!("{KEY}{rank}").as_bytes())?)
+    /// Returns what is known of the values that a rank on another node has distributed with a fence, and their key.
+    pub(super) fn distributed(&self, rank: u32) -> (Known, Bytes) {
+        let key = Bytes::from(format!("{KEY}{rank}"));
+        (self.kvs.find(&key), key)
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a value that the server has, or should have (its own job, a reserved key) | at once: the value, or not found |
 //! | a value of a rank on this node | when the rank has committed it; not found if the rank ends before, or 2 s after a commit without it |
-//! | a value of a rank on another node | from what fences have brought, or by that rank's step through the head |
+//! | a value of a rank on another node | from what fences have brought, fetched if that is held elsewhere; or by that rank's step through the head |
 //! | a value of another job, or its description | through the head, with the job's description first |
 //!
 //! `pmix.immediate` turns waiting into not found, and `pmix.timeout` limits it. An answer has all values of the rank that the asking
@@ -16,9 +16,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::pmix::{Codec, Info, KVal, Kept, Proc, Reply, Role, Status, Value, encode_all, keys, rank};
 
+use super::committed::Packed;
 use super::pending::{Group, Here, Missing, ms};
-use super::{Blocked, Client, Effect, Local, Step, To, until};
+use super::{Awaited, Blocked, Client, Effect, Local, Step, To, until};
 use crate::Now;
+use crate::kvs::Known;
+use crate::step::dialect::{Asker, By};
+use crate::step::held::Then;
 
 /// How long a client waits for a value that its rank has not committed with others.
 const LINGER: Duration = Duration::from_secs(2);
@@ -83,7 +87,6 @@ impl Step {
         key: Option<String>,
         out: &mut Vec<Effect>,
     ) {
-        let _ = local;
         let Some(codec) = self.codec_of(to.client) else { return };
         let not_found = Reply::Done(Status::NOT_FOUND);
         let immediate = Info::is_set(infos, keys::IMMEDIATE);
@@ -116,14 +119,32 @@ impl Step {
                 }
             };
         }
-        let packed = self.distributed(proc.rank);
-        if let Some(packed) = packed.filter(|packed| key.as_deref().is_none_or(|key| packed.has(key))) {
-            return self.send_kept(to, proc, packed.encode(codec), out);
-        }
-        if immediate || key.as_deref().is_some_and(keys::is_reserved) {
-            return self.send_pmix(to, &not_found, out);
-        }
+        let timeout = ms(infos).map(Duration::from_millis);
         let missing = Missing { to, proc, key, immediate, of_job: false, timeout_ms: ms(infos) };
+        match self.distributed(missing.proc.rank) {
+            (Known::Elsewhere, key) => {
+                let ticket = self.pmix.ticket(Awaited::Held(missing));
+                let asker = Asker { local, by: By::Pmix { ticket } };
+                self.fetch(now, key.clone(), timeout, Then::Get { asker, key }, out);
+            }
+            (Known::Value(_) | Known::Absent, _) => self.on_distributed(missing, out),
+        }
+    }
+
+    /// Answers a request for a value of a rank on another node from what fences have brought, or asks that rank's step.
+    pub(super) fn on_distributed(&mut self, missing: Missing, out: &mut Vec<Effect>) {
+        let Some(codec) = self.codec_of(missing.to.client) else { return };
+        let packed = match self.distributed(missing.proc.rank).0 {
+            Known::Value(packed) => Packed::read(&packed),
+            Known::Absent | Known::Elsewhere => None,
+        };
+        let key = missing.key.as_deref();
+        if let Some(packed) = packed.filter(|packed| key.is_none_or(|key| packed.has(key))) {
+            return self.send_kept(missing.to, missing.proc, packed.encode(codec), out);
+        }
+        if missing.immediate || key.is_some_and(keys::is_reserved) {
+            return self.send_pmix(missing.to, &Reply::Done(Status::NOT_FOUND), out);
+        }
         self.get_elsewhere(missing, out);
     }
 

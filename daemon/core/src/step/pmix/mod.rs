@@ -109,6 +109,8 @@ enum Awaited {
     Finalize(To),
     /// A spawn.
     Spawn(To),
+    /// What a rank has distributed with a fence, for this get.
+    Held(pending::Missing),
     /// A request to the head.
     Head(pending::Asked),
 }
@@ -344,6 +346,8 @@ impl Step {
                 self.send_pmix(to, &Reply::Done(status), out);
             }
             Some(Awaited::Spawn(to)) => self.on_pmix_spawned(to, reply, out),
+            Some(Awaited::Held(missing)) if status.is_success() => self.on_distributed(missing, out),
+            Some(Awaited::Held(missing)) => self.send_pmix(missing.to, &Reply::Done(Status::TIMEOUT), out),
             Some(Awaited::Head(_)) | None => {}
         }
     }
@@ -416,7 +420,7 @@ impl Step {
             .values()
             .filter_map(|awaited| match awaited {
                 Awaited::Fence(local) => Some(*local),
-                Awaited::Finalize(_) | Awaited::Spawn(_) | Awaited::Head(_) => None,
+                Awaited::Finalize(_) | Awaited::Spawn(_) | Awaited::Held(_) | Awaited::Head(_) => None,
             })
             .collect();
         let waiting: Vec<Local> =
