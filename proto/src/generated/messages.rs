@@ -2743,6 +2743,9 @@ pub struct Collect {
     pub job: u64,
     #[prost(uint64, tag = "2")]
     pub held: u64,
+    /// An order or an answer may have been lost: the receiver repeats its own orders.
+    #[prost(bool, tag = "3")]
+    pub again: bool,
 }
 /// The answer: all that ranks of these nodes have put before fences up to `held`. A fact, like FenceUp. A daemon forwards it when all nodes
 /// below it have sent theirs.

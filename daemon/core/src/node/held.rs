@@ -78,6 +78,8 @@ struct Collecting {
     puts: Vec<NodePut>,
     bytes: u64,
     asked: BTreeSet<NodeId>,
+    /// Whether an order or an answer may have been lost.
+    again: bool,
 }
 
 /// The place of this daemon in the job.
@@ -98,7 +100,7 @@ pub(super) enum Outgoing {
     /// To the parent.
     Ask(GetHeld),
     /// Towards these nodes: send what your ranks have put before fences up to this one.
-    Collect { nodes: BTreeSet<NodeId>, held: u64 },
+    Collect { nodes: BTreeSet<NodeId>, held: u64, again: bool },
     /// To the parent.
     Collected(NodesPut),
     /// Nothing: the job's contributions have more bytes than this daemon keeps for its user.
@@ -200,7 +202,7 @@ impl Held {
             // The one that waits repeats it: a message may have been lost.
             want.is_sent = false;
             if let Some(collecting) = &mut self.collecting {
-                collecting.asked.clear();
+                collecting.ask_again();
                 self.rechecks = true;
             }
         }
@@ -254,14 +256,15 @@ impl Held {
     // --- collections ---
 
     /// Handles the parent's order to collect what steps have put.
-    pub(super) fn collect(&mut self, held: u64) {
+    pub(super) fn collect(&mut self, held: u64, again: bool) {
         let collecting = self.collecting.get_or_insert_with(|| Collecting::of(held));
         if collecting.held < held {
             *collecting = Collecting::of(held);
         }
         collecting.for_parent = true;
-        // The parent repeats its order when a message may have been lost.
-        collecting.asked.clear();
+        if again {
+            collecting.ask_again();
+        }
         self.rechecks = true;
     }
 
@@ -298,7 +301,7 @@ impl Held {
 
     // --- what follows ---
 
-    /// Returns the next message to send. `is_gone`: whether a node has ended for the job. `room`: how many bytes may be kept.
+    /// Returns the next message to send. `is_gone`: whether a node is lost for good. `room`: how many bytes may be kept.
     pub(super) fn advance(
         &mut self,
         place: &Place<'_>,
@@ -378,7 +381,8 @@ impl Held {
             place.here.iter().filter(missing).copied().filter(|node| !collecting.asked.contains(node)).collect();
         if !nodes.is_empty() {
             collecting.asked.extend(&nodes);
-            return Some(Outgoing::Collect { nodes, held: collecting.held });
+            let again = std::mem::take(&mut collecting.again);
+            return Some(Outgoing::Collect { nodes, held: collecting.held, again });
         }
         let for_self = place.needs_no_parent && !self.wants.is_empty();
         let is_missing = match for_self {
@@ -413,7 +417,13 @@ impl Collecting {
             puts: Vec::new(),
             bytes: 0,
             asked: BTreeSet::new(),
+            again: false,
         }
+    }
+
+    fn ask_again(&mut self) {
+        self.asked.clear();
+        self.again = true;
     }
 }
 
@@ -475,7 +485,8 @@ mod tests {
         held.on_turned(5, 2, Some(vec![put(1, 5)]));
         assert_eq!((held.kept_bytes(), next(&mut held, true, &NODES)), (0, vec![]));
         held.want(7, get(5, "k3"), false);
-        let collect = |nodes: &[NodeId]| Outgoing::Collect { nodes: nodes.iter().copied().collect(), held: 5 };
+        let collect =
+            |nodes: &[NodeId]| Outgoing::Collect { nodes: nodes.iter().copied().collect(), held: 5, again: false };
         assert_eq!(next(&mut held, true, &[1, 2]), [collect(&[1, 2])]);
         held.add(collected(&[1], 5));
         held.want(8, get(5, "k1"), false);
@@ -517,9 +528,13 @@ mod tests {
     #[test]
     fn a_daemon_between_merges_what_the_nodes_below_it_have_put() {
         let mut held = Held::default();
-        held.collect(5);
-        let collect = Outgoing::Collect { nodes: [1, 2].into(), held: 5 };
-        assert_eq!(next(&mut held, false, &[1, 2]), [collect]);
+        held.collect(5, false);
+        let collect = |again| Outgoing::Collect { nodes: [1, 2].into(), held: 5, again };
+        assert_eq!(next(&mut held, false, &[1, 2]), [collect(false)]);
+        held.collect(5, false);
+        assert_eq!(next(&mut held, false, &[1, 2]), []);
+        held.collect(5, true);
+        assert_eq!(next(&mut held, false, &[1, 2]), [collect(true)]);
         held.add(collected(&[2], 5));
         assert_eq!(next(&mut held, false, &[1, 2]), []);
         held.add(collected(&[1], 5));

@@ -470,8 +470,7 @@ impl Node {
     ) {
         let Some(relay) = self.relays.get_mut(job) else { return };
         let mut nodes = nodes;
-        nodes.retain(|node| !relay.is_done(*node));
-        nodes.iter().for_each(|node| relay.lose(*node, loss));
+        nodes.retain(|node| relay.lose(*node, loss));
         out.send_message(Report::GivenUp { job, nodes, why });
     }
 

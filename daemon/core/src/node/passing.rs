@@ -32,9 +32,9 @@ impl Node {
                 let to = self.relays.answered(&held);
                 self.to_links(to, &Down { body: Some(down::Body::Held(held)) }, out);
             }
-            down::Body::Collect(wire::Collect { job, held }) => {
+            down::Body::Collect(wire::Collect { job, held, again }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
-                    relay.held.collect(held);
+                    relay.held.collect(held, again);
                 }
             }
             down::Body::Check(wire::Check { job }) => self.on_check(job, out),
@@ -343,12 +343,13 @@ impl Node {
             Outgoing::Answer { to, answer } => self.to_links(to, &Down { body: Some(down::Body::Held(answer)) }, out),
             Outgoing::Ask(get) => self.pass_up(up::Body::GetHeld(get), out),
             Outgoing::Collected(put) => self.pass_up(up::Body::NodesPut(put), out),
-            Outgoing::Collect { nodes, held } => {
+            Outgoing::Collect { nodes, held, again } => {
                 let me = self.me.node;
                 let mut links = self.tree.links_to(&nodes);
                 let own = self.steps.link(job).filter(|_| nodes.contains(&me));
                 links.extend(own);
-                self.to_links(links, &Down { body: Some(down::Body::Collect(wire::Collect { job, held })) }, out);
+                let order = down::Body::Collect(wire::Collect { job, held, again });
+                self.to_links(links, &Down { body: Some(order) }, out);
                 let has_step = self.steps.contains(job);
                 if let Some(relay) = self.relays.get_mut(job).filter(|_| nodes.contains(&me))
                     && (relay.step_gone || !has_step)

@@ -60,6 +60,8 @@ pub(super) struct Relay {
     done: BTreeMap<NodeId, Ended>,
     /// The ranks on them that have failed.
     exits: Exits,
+    /// Nodes that will never reconnect.
+    gone: BTreeSet<NodeId>,
     /// Nodes without which the job continues: all their ranks have died or, at the root, the nodes are lost.
     lost: BTreeSet<NodeId>,
     /// The number of the last result that the parent knows, or knows to be here.
@@ -153,6 +155,7 @@ impl Relay {
             begun: Begun::default(),
             done: BTreeMap::new(),
             exits: Exits::default(),
+            gone: BTreeSet::new(),
             lost: BTreeSet::new(),
             sent_last: 0,
             is_wanted: false,
@@ -311,12 +314,18 @@ impl Relay {
         }
     }
 
-    /// Records that a node will never report again.
-    pub(super) fn lose(&mut self, node: NodeId, loss: Loss) {
+    /// Records that a node will never report again. Returns false if it has reported the end of its ranks before.
+    pub(super) fn lose(&mut self, node: NodeId, loss: Loss) -> bool {
+        self.gone.insert(node);
+        self.held.look_again();
+        if self.is_done(node) {
+            return false;
+        }
         self.done.entry(node).or_default();
         if loss == Loss::Continues {
             self.lost.insert(node);
         }
+        true
     }
 
     /// Returns the nodes at or below this daemon that have not reported the end of their ranks.
@@ -379,7 +388,8 @@ impl Relay {
     fn advance_held(&mut self, room: u64) -> Option<Ripe> {
         let needs_no_parent = self.needs_no_parent();
         let place = held::Place { job: self.job, nodes: self.map.nodes(), here: &self.here, needs_no_parent };
-        let is_gone = |node| self.done.contains_key(&node) && !self.here.contains(&node);
+        // The step of a node whose ranks have ended keeps what they have put until the job is over.
+        let is_gone = |node| self.gone.contains(&node) && !self.here.contains(&node);
         let next = self.held.advance(&place, room.saturating_sub(self.last_bytes), is_gone)?;
         Some(match next {
             held::Outgoing::TooLarge { held, bytes } => Ripe::TooLarge { fence: held, bytes },

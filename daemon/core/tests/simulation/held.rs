@@ -216,6 +216,34 @@ fn a_job_that_continues_gets_what_the_other_nodes_have_put() {
     }
 }
 
+/// Rank 1 has ended, and its node is away when the new head collects.
+#[test]
+fn what_ended_ranks_have_put_is_collected_too() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 1, 0);
+        let program = world.program(|rank, size, _| {
+            let mut script = vec![Op::Init, Op::Put(format!("k{rank}"), value(rank, 0)), Op::Fence];
+            if rank != 1 {
+                script.push(Op::Sleep(Duration::from_secs(2)));
+                script.extend((0..size).map(|of| get(of, 0)));
+            }
+            script.extend([Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        let job = world.submit(JobSpec { map_by: "node".into(), ..spec(program, NODES as u32) });
+        world.run_for(Duration::from_secs(1));
+        let node = world.job(job).map.expect("it is placed").nodes[1];
+        let away = Fault::Restart(world.machine(node), Duration::from_secs(4));
+        for fault in [away, Fault::Restart(0, Duration::from_millis(100))] {
+            world.after(Duration::ZERO, Event::Fault(fault));
+        }
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+    }
+}
+
 #[test]
 fn a_ring_whose_values_are_held_is_complete() {
     for seed in seeds(20) {
