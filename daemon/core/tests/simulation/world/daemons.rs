@@ -254,8 +254,9 @@ impl World {
     /// Replays the journal as it is now: a head that begins with it has the state of this one.
     fn check_journal(&self, pid: Pid) {
         let (daemon, machine) = (&self.daemons[&pid], &self.machines[self.daemons[&pid].machine]);
-        // Something is due now: a head that begins now does it at once, this one with its next input.
-        if daemon.core.next_deadline().is_some_and(|deadline| deadline <= self.now().mono) {
+        // Something is due: a head that begins now does it at once, this one with its next input. The journal has milliseconds.
+        let soon = self.now().mono + Duration::from_millis(1);
+        if daemon.core.next_deadline().is_some_and(|deadline| deadline <= soon) {
             return;
         }
         let launches = machine.launches.keys().map(|job| KnownStep {
