@@ -1,5 +1,5 @@
-//! Buffers of unexpected messages, for reuse: asking the allocator each time would cost more than the copy of a short message, and for
-//! longer ones page faults, because the allocator gives memory back to the system as often.
+//! Buffers of unexpected messages, for reuse. To allocate one each time costs more than the copy of a short message; for a longer message
+//! it also costs page faults, because the allocator returns the memory to the system whenever it is freed.
 
 /// Short buffers are at most this long, in bytes, and so many are kept.
 const SHORT_BYTES: usize = 4 << 10;

@@ -31,7 +31,7 @@ pub(crate) const ASKED_MAX: usize = 16;
 pub(crate) const KNOWN_MAX: usize = 512;
 /// The most bytes that a request reads ahead.
 pub(crate) const READ_AHEAD_MAX: u64 = 4 << 20;
-/// The most keys of which a store remembers that nobody has put them.
+/// The most absent keys that a store remembers.
 const ABSENT_MAX: usize = 4096;
 
 /// One node's copy of a job's store.

@@ -17,7 +17,8 @@ pub(super) enum Awaited {
 
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
-    /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in the mark. The error is that a member has died meanwhile.
+    /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in the mark. The error is that a member has died
+    /// meanwhile.
     #[inline]
     pub(super) fn meet(
         &mut self,

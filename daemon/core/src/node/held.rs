@@ -23,7 +23,7 @@ use crate::{JobId, NodeId};
 
 /// The most requests of a step that are open: one that follows the protocol has [`crate::kvs::ASKED_MAX`].
 const OF_STEP_MAX: usize = 4 * crate::kvs::ASKED_MAX;
-/// How many keys that nobody has put a daemon remembers for a job, and the longest of them.
+/// How many absent keys a daemon remembers for a job, and the longest of them.
 const ABSENT_MAX: usize = 1024;
 const ABSENT_KEY_MAX: usize = 256;
 /// The longest answer to one request, apart from a single contribution.

@@ -67,7 +67,7 @@ impl Puts {
     }
 
     /// Returns about as many bytes of contributions as are welcome: first the one that has the last value of a key, then those of the nodes
-    /// after it that are not `known`. None: there is no such key.
+    /// after it that are not `known`. `None` if no node has put the key.
     pub(super) fn with(&mut self, key: &[u8], welcome: u64, known: &[NodeRun]) -> Option<Vec<NodePut>> {
         self.tidy();
         let put = self.slots[self.find(key)? as usize].as_ref()?;

@@ -53,7 +53,7 @@ fn get(of: u32, round: u32) -> Op {
     Op::Get(format!("k{of}"), value)
 }
 
-/// Returns the gets of a round, in any order: what ranks have put last, what they have put in earlier rounds, and what nobody has put.
+/// Returns the gets of a round, in any order: what ranks have put last, what they have put in earlier rounds, and absent keys.
 fn gets(rank: u32, size: u32, round: u32, rng: &mut crate::rng::Rng) -> Vec<Op> {
     // Not all, so that later rounds get what no rank of the node has got before.
     let mut gets: Vec<Op> = (0..size).filter(|_| rng.chance(2)).map(|of| get(of, round)).collect();
@@ -282,7 +282,7 @@ fn gets_of_one_key_on_all_nodes_cost_two_messages_for_each_link() {
         world.run();
         world.assert_done(job);
         world.assert_at_rest();
-        // One key, and one that nobody has put; the node of rank 0 has its own.
+        // One key, and an absent one; the node of rank 0 has its own.
         assert!((nodes - 1..=2 * (nodes - 1)).contains(&world.count("get held")), "{}", world.count("get held"));
         assert_eq!(world.count("held"), world.count("get held"));
     }
