@@ -237,20 +237,22 @@ impl Pmi {
         while let Ok(read @ 1..) = self.socket.read_now(&mut bytes) {
             self.decoder.feed(&bytes[..read]);
         }
-        while let Some(Ok(reply)) = self.next_reply() {
-            if let Reply::Failed(why) = reply {
-                self.farewell = Some(why);
-            }
-        }
+        while let Some(Ok(_)) = self.next_reply() {}
         self.is_closed()
     }
 
-    /// Returns the next reply; keeps what the process manager has told unrequested.
+    /// Returns the next reply; keeps what the process manager has told unrequested, and its last message: the process manager closes
+    /// the connection after that one, whether a request was pending or not.
     fn next_reply(&mut self) -> Option<Result<Reply, WireError>> {
         loop {
             match self.decoder.next()? {
                 Ok(Reply::Lost { ranks, why }) => self.lost.push(Lost { ranks, why }),
-                reply => return Some(reply),
+                reply => {
+                    if let Ok(Reply::Failed(why)) = &reply {
+                        self.farewell = Some(why.clone());
+                    }
+                    return Some(reply);
+                }
             }
         }
     }
@@ -385,7 +387,13 @@ impl Pmi {
     fn send(&mut self, command: &'static str, request: &Request) -> Result<(), BootstrapError> {
         let mut bytes = Vec::new();
         request.encode(&mut bytes).map_err(|source| BootstrapError::Encode { command, source })?;
-        self.socket.write_all(&bytes).map_err(|source| BootstrapError::Io { command, source })
+        self.socket.write_all(&bytes).map_err(|source| {
+            self.read_to_end();
+            match self.farewell.clone() {
+                Some(why) => BootstrapError::Broken { command, why },
+                None => BootstrapError::Io { command, source },
+            }
+        })
     }
 }
 

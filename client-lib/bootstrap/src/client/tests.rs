@@ -202,6 +202,21 @@ fn the_last_message_of_a_process_manager_is_reported() {
     let error = pmi.get("key").unwrap_err();
     assert!(matches!(&error, BootstrapError::Broken { command: "get", why } if why == "rank 1: it is gone"), "{error}");
 
+    // As the answer to a request.
+    let (mut pmi, mut there) = greeted();
+    there.write_all(&farewell).unwrap();
+    assert!(matches!(pmi.get("key"), Err(BootstrapError::Broken { command: "get", .. })));
+    assert_eq!(pmi.cut_off(), None);
+    drop(there);
+    assert_eq!(pmi.cut_off(), Some(Some("rank 1: it is gone")));
+
+    // Before a request that can no longer be sent.
+    let (mut pmi, mut there) = greeted();
+    there.write_all(&farewell).unwrap();
+    drop(there);
+    let error = pmi.get("key").unwrap_err();
+    assert!(matches!(&error, BootstrapError::Broken { command: "get", why } if why == "rank 1: it is gone"), "{error}");
+
     let (mut pmi, server) = joined(&Job::new(1), 0, 1);
     assert_eq!(pmi.cut_off(), None);
     nix::sys::socket::shutdown(pmi.fd().as_raw_fd(), nix::sys::socket::Shutdown::Both).unwrap();
