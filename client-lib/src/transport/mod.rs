@@ -25,7 +25,9 @@
 //!
 //! Parts of a message arrive in order, so they carry no offset. A transport that sends over several rails puts them in order itself.
 //!
-//! The bodies of `engine::tests::bodies` run over every transport: over these two, and over the one of the engine's tests
+//! `transport::tests::datagrams` is an example, complete in one file: Unix datagrams, with nothing but what a transport must provide.
+//!
+//! The bodies of `engine::tests::bodies` run over every transport: over these two, that example, and the one of the engine's tests
 //! (`engine::tests::fake`), which provides any subset of the above, in one thread.
 
 mod address;

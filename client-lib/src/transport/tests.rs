@@ -1,7 +1,10 @@
-//! Runs the engine's test bodies ([`bodies`]) over real transports: shared memory, TCP on the loopback, and both.
+//! Runs the engine's test bodies ([`bodies`]) over real transports: shared memory, TCP on the loopback, both, and a small transport that
+//! exists only here ([`datagrams`]).
 //!
 //! Each process of such a world is an engine with its own transports, which a thread polls and then sleeps on, as the library
 //! does; the test starts its operations meanwhile.
+
+mod datagrams;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,10 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use datagrams::Datagrams;
+
 use super::name::ProcessName;
 use super::{Bell, Neighbourhood, Routes};
-use crate::engine::tests::bodies::{self, World};
-use crate::engine::{Engine, Peer};
+use crate::engine::frame::Envelope;
+use crate::engine::tests::bodies::{self, Memory, World};
+use crate::engine::{Engine, Mode, Outcome, Peer, Source, Started, TagMatch, Transport};
 use crate::settings::Settings;
 
 /// The deadline for everything that a test waits for, on a machine that may be busy.
@@ -22,42 +28,94 @@ const TURNS: u32 = 20;
 /// The longest sleep; a process that has something to send rings the bell.
 const SLEEP: Duration = Duration::from_secs(5);
 
-/// The nodes of the processes of a world.
+/// A transport whose process can sleep.
+trait Station: Transport + Send + Sized + 'static {
+    /// Ends the sleep of its process's thread.
+    type Bell: std::fmt::Debug + Send;
+
+    /// Called before a sleep of at most this time; `None` if something has arrived.
+    fn prepare_sleep(&mut self, limit: Duration) -> Option<Nap<Self::Bell>>;
+
+    fn ring(bell: &Self::Bell);
+
+    /// Called after the sleep.
+    fn wake(&mut self) {}
+
+    /// Continues what needs the addresses of other processes, `addresses[rank]`.
+    fn connect(&mut self, _addresses: &[Option<String>]) {}
+}
+
+/// A sleep that is about to begin, without the state.
+struct Nap<B> {
+    bell: B,
+    sleep: Box<dyn FnOnce()>,
+}
+
+impl Station for Routes {
+    type Bell = Bell;
+
+    fn prepare_sleep(&mut self, limit: Duration) -> Option<Nap<Bell>> {
+        let sleep = Routes::prepare_sleep(self, limit)?;
+        Some(Nap { bell: sleep.bell(), sleep: Box::new(move || sleep.sleep()) })
+    }
+
+    fn ring(bell: &Bell) {
+        bell.ring();
+    }
+
+    fn wake(&mut self) {
+        Routes::wake(self);
+    }
+
+    fn connect(&mut self, addresses: &[Option<String>]) {
+        while let Some(peer) = self.next_wanted() {
+            let address = addresses[peer.0 as usize].as_deref();
+            self.locate(peer, address.ok_or_else(|| "it has none".into()));
+        }
+    }
+}
+
+/// The transport of a world.
 #[derive(Debug, Clone, Copy)]
-enum Nodes {
-    /// All on one node: they share memory.
-    One,
-    /// Each on a node of its own: they communicate over TCP.
-    Each,
-    /// Alternating between two nodes.
-    Two,
+enum Over {
+    /// All are on one node.
+    SharedMemory,
+    /// Each is on a node of its own.
+    Tcp,
+    /// They alternate between two nodes.
+    Both,
 }
 
 /// The state that the test and the process's thread share.
 #[derive(Debug)]
-struct Process {
-    engine: Engine<Routes>,
+struct Process<T: Station> {
+    engine: Engine<T>,
     /// Wakes the thread while it sleeps.
-    asleep: Option<Bell>,
+    asleep: Option<T::Bell>,
     leaves: bool,
 }
 
 #[derive(Debug)]
-struct Real {
-    processes: Arc<[Mutex<Process>]>,
+struct Real<T: Station> {
+    processes: Arc<[Mutex<Process<T>>]>,
     threads: Vec<JoinHandle<()>>,
     long: usize,
     since: Instant,
 }
 
-impl Real {
-    fn new(size: usize, nodes: Nodes) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let job = format!("worlds {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let node = |rank| match nodes {
-            Nodes::One => 0,
-            Nodes::Each => rank,
-            Nodes::Two => rank % 2,
+/// A number that no other world of this process has.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Real<Routes> {
+    fn over_routes(size: usize, over: Over) -> Self {
+        let job = format!("worlds {} {}", std::process::id(), next_number());
+        let node = |rank| match over {
+            Over::SharedMemory => 0,
+            Over::Tcp => rank,
+            Over::Both => rank % 2,
         };
         let settings = Settings { interface: Some("127.0.0.1".into()), ..Settings::default() };
         let nodes: Vec<u32> = (0..size as u32).map(node).collect();
@@ -75,23 +133,38 @@ impl Real {
         };
         let routes: Vec<Routes> = (0..size as u32).map(routes).collect();
         let addresses: Arc<[Option<String>]> = routes.iter().map(Routes::address).collect();
-        let process = |(rank, routes)| {
-            let engine = Engine::new(Peer(rank as u32), routes);
-            Mutex::new(Process { engine, asleep: None, leaves: false })
-        };
-        let processes: Arc<[Mutex<Process>]> = routes.into_iter().enumerate().map(process).collect();
-        let live = |rank| {
-            let (processes, addresses) = (Arc::clone(&processes), Arc::clone(&addresses));
-            thread::spawn(move || live(&processes[rank], &addresses))
-        };
         // Longer than one frame of any transport in use, and than several of shared memory's.
         let long = if addresses[0].is_some() { 3 << 20 } else { 200 << 10 };
+        Self::new(routes, addresses, long)
+    }
+}
+
+impl Real<Datagrams> {
+    fn over_datagrams(size: usize) -> Self {
+        let (number, ranks) = (next_number(), size as u32);
+        let ends = (0..ranks).map(|rank| Datagrams::new(number, rank, ranks)).collect();
+        Self::new(ends, vec![None; size].into(), 5 * datagrams::LIMITS.part)
+    }
+}
+
+impl<T: Station> Real<T> {
+    fn new(ends: Vec<T>, addresses: Arc<[Option<String>]>, long: usize) -> Self {
+        let size = ends.len();
+        let process = |(rank, end)| {
+            let engine = Engine::new(Peer(rank as u32), end);
+            Mutex::new(Process { engine, asleep: None, leaves: false })
+        };
+        let processes: Arc<[Mutex<Process<T>>]> = ends.into_iter().enumerate().map(process).collect();
+        let live = |rank| {
+            let (processes, addresses) = (Arc::clone(&processes), Arc::clone(&addresses));
+            thread::spawn(move || live::<T>(&processes[rank], &addresses))
+        };
         Self { threads: (0..size).map(live).collect(), processes, long, since: Instant::now() }
     }
 }
 
 /// The main loop of a process.
-fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
+fn live<T: Station>(process: &Mutex<Process<T>>, addresses: &[Option<String>]) {
     let mut idle = 0;
     loop {
         let mut held = hold(process);
@@ -99,59 +172,56 @@ fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
             return;
         }
         let moved = held.engine.progress();
-        let routes = held.engine.transport_mut();
-        while let Some(peer) = routes.next_wanted() {
-            let address = addresses[peer.0 as usize].as_deref();
-            routes.locate(peer, address.ok_or_else(|| "it has none".into()));
-        }
+        let end = held.engine.transport_mut();
+        end.connect(addresses);
         idle = if moved { 0 } else { idle + 1 };
         if idle < TURNS {
             drop(held);
             thread::yield_now();
             continue;
         }
-        let Some(sleep) = routes.prepare_sleep(SLEEP) else { continue };
-        held.asleep = Some(sleep.bell());
+        let Some(nap) = Station::prepare_sleep(end, SLEEP) else { continue };
+        held.asleep = Some(nap.bell);
         drop(held);
-        sleep.sleep();
+        (nap.sleep)();
         let mut held = hold(process);
         held.asleep = None;
-        held.engine.transport_mut().wake();
+        Station::wake(held.engine.transport_mut());
     }
 }
 
-fn hold(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
+fn hold<T: Station>(process: &Mutex<Process<T>>) -> MutexGuard<'_, Process<T>> {
     process.lock().expect("no thread has panicked with the engine locked")
 }
 
 /// A process's engine, locked by the test; the process's thread is woken when the lock is released.
-struct Held<'a>(MutexGuard<'a, Process>);
+struct Held<'a, T: Station>(MutexGuard<'a, Process<T>>);
 
-impl Deref for Held<'_> {
-    type Target = Engine<Routes>;
+impl<T: Station> Deref for Held<'_, T> {
+    type Target = Engine<T>;
 
-    fn deref(&self) -> &Engine<Routes> {
+    fn deref(&self) -> &Engine<T> {
         &self.0.engine
     }
 }
 
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Engine<Routes> {
+impl<T: Station> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut Engine<T> {
         &mut self.0.engine
     }
 }
 
-impl Drop for Held<'_> {
+impl<T: Station> Drop for Held<'_, T> {
     fn drop(&mut self) {
         if let Some(bell) = &self.0.asleep {
-            bell.ring();
+            T::ring(bell);
         }
     }
 }
 
-impl World for Real {
-    type Carrier = Routes;
-    type Held<'a> = Held<'a>;
+impl<T: Station> World for Real<T> {
+    type Carrier = T;
+    type Held<'a> = Held<'a, T>;
 
     fn size(&self) -> usize {
         self.processes.len()
@@ -161,7 +231,7 @@ impl World for Real {
         self.long
     }
 
-    fn engine(&mut self, rank: usize) -> Held<'_> {
+    fn engine(&mut self, rank: usize) -> Held<'_, T> {
         Held(hold(&self.processes[rank]))
     }
 
@@ -175,7 +245,7 @@ impl World for Real {
     }
 }
 
-impl Drop for Real {
+impl<T: Station> Drop for Real<T> {
     fn drop(&mut self) {
         for process in &*self.processes {
             // A thread that panicked with the lock held has already reported it.
@@ -187,58 +257,68 @@ impl Drop for Real {
     }
 }
 
-/// Runs in worlds of several sizes, over each transport and over both.
-fn in_worlds(body: impl Fn(&mut Real)) {
-    for nodes in [Nodes::One, Nodes::Each, Nodes::Two] {
-        for size in [2, 3, 5] {
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut Real::new(size, nodes))));
-            if let Err(panic) = outcome {
-                eprintln!("{size} processes, on nodes: {nodes:?}");
-                std::panic::resume_unwind(panic);
+/// Makes a test that runs this body in worlds of several sizes, over each transport, and over two at once.
+macro_rules! in_worlds {
+    ($name:ident, $body:expr) => {
+        #[test]
+        fn $name() {
+            for size in [2, 3, 5] {
+                for over in [Over::SharedMemory, Over::Tcp, Over::Both] {
+                    named(&format!("{size} processes over {over:?}"), || $body(&mut Real::over_routes(size, over)));
+                }
+                named(&format!("{size} processes over datagrams"), || $body(&mut Real::over_datagrams(size)));
             }
         }
+    };
+}
+
+/// Says where a body has failed.
+fn named(place: &str, body: impl FnOnce()) {
+    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        eprintln!("{place}");
+        std::panic::resume_unwind(panic);
     }
 }
 
-#[test]
-fn a_message_travels_round_the_ring() {
-    in_worlds(bodies::ring);
+fn everybody_at_once(world: &mut impl World) {
+    let seed = world.size() as u64;
+    bodies::everybody_at_once(world, seed, 40);
 }
 
-#[test]
-fn each_process_receives_from_all_others_in_order() {
-    in_worlds(|world| {
-        let seed = world.size() as u64;
-        bodies::everybody_at_once(world, seed, 40);
-    });
-}
+in_worlds!(a_message_travels_round_the_ring, bodies::ring);
+in_worlds!(each_process_receives_from_all_others_in_order, everybody_at_once);
+in_worlds!(a_message_that_does_not_fit_is_reported, bodies::truncated);
+in_worlds!(a_probed_message_is_the_one_received, bodies::probed);
+in_worlds!(a_cancelled_receive_takes_no_message, bodies::cancelled);
+in_worlds!(a_send_that_cannot_be_cancelled_becomes_independent_of_its_memory, bodies::detached);
+in_worlds!(a_synchronous_send_waits_for_its_receive, bodies::synchronous);
+in_worlds!(messages_wait_for_their_communicator, bodies::opened_late);
 
 #[test]
-fn a_message_that_does_not_fit_is_reported() {
-    in_worlds(bodies::truncated);
-}
-
-#[test]
-fn a_probed_message_is_the_one_received() {
-    in_worlds(bodies::probed);
-}
-
-#[test]
-fn a_cancelled_receive_takes_no_message() {
-    in_worlds(bodies::cancelled);
-}
-
-#[test]
-fn a_send_that_cannot_be_cancelled_becomes_independent_of_its_memory() {
-    in_worlds(bodies::detached);
-}
-
-#[test]
-fn a_synchronous_send_waits_for_its_receive() {
-    in_worlds(bodies::synchronous);
-}
-
-#[test]
-fn messages_wait_for_their_communicator() {
-    in_worlds(bodies::opened_late);
+fn a_process_whose_socket_is_closed_is_lost_after_its_last_message() {
+    let number = next_number();
+    let [mut here, mut there] = [0, 1].map(|rank| Engine::new(Peer(rank), Datagrams::new(number, rank, 2)));
+    let members: Arc<[Peer]> = [Peer(0), Peer(1)].into();
+    here.open(1, Arc::clone(&members));
+    there.open(1, members);
+    let last = Memory::of(vec![7; 4]);
+    let envelope = |rank| Envelope { context: 1, rank, tag: 3 };
+    let sent = there.send(envelope(1), Peer(0), Mode::Standard, last.buffer());
+    assert!(matches!(sent, Started::Over(Outcome { error: None, .. })), "{sent:?}");
+    drop(there);
+    let Started::Pending(id) = here.send(envelope(0), Peer(1), Mode::Synchronous, last.buffer()) else {
+        panic!("to nobody")
+    };
+    let mut outcome = None;
+    let since = Instant::now();
+    while outcome.is_none() && since.elapsed() < DEADLINE {
+        here.progress();
+        outcome = here.take(id);
+    }
+    let error = outcome.and_then(|outcome| outcome.error).expect("the receiver is lost");
+    assert_eq!(error.text, "process 1 is lost: its socket is closed");
+    let memory = Memory::room(4);
+    let received = here.recv(1, Source::Rank(1), TagMatch::Value(3), memory.buffer());
+    assert!(matches!(received, Started::Over(Outcome { error: None, bytes: 4, .. })), "{received:?}");
+    assert_eq!(memory.bytes(), [7; 4]);
 }
