@@ -15,7 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{LogsRequest, Record, SignalRequest};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::dvm::{self, Client, Dvm};
 use crate::exit::Failure;
@@ -26,6 +26,8 @@ use state::{Action, Key, State};
 
 /// The most records of a job's output that wait to be shown.
 const RECORDS: usize = 64;
+/// The pause before output is asked for again when the daemon is lost, unless a new client of it comes first.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// `top`.
 pub(crate) async fn top(dvm: &Dvm, options: Top, as_json: bool) -> Result<u8, Failure> {
@@ -74,7 +76,8 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let (changes, mut changed) = mpsc::channel(16);
-    let mut client = looks.client();
+    // The client of the daemon as it is now; those who follow a job's output learn of a new one.
+    let (client, clients) = watch::channel(looks.client());
     let looking = keep_looking(looks, interval, changes.clone());
     tokio::pin!(looking);
     let mut looks_on = true;
@@ -82,7 +85,7 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
     // Reading blocks, so a thread reads. It ends with the process.
     std::thread::spawn(move || read_keys(&changes));
     let mut state = State::default();
-    let mut records: Option<mpsc::Receiver<Vec<Record>>> = None;
+    let mut output: Option<mpsc::Receiver<Result<Record, Failure>>> = None;
     let ended = loop {
         if let Err(error) = terminal.draw(|frame| render::draw(frame, &mut state)) {
             break Err(failed(error));
@@ -95,8 +98,12 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
                 looks_on = false;
                 continue;
             }
-            more = next_records(&mut records) => {
-                state.on_records(more);
+            more = next_output(&mut output) => {
+                let (records, failure) = more;
+                state.on_records(records);
+                if let Some(failure) = failure {
+                    state.say(failure.text);
+                }
                 continue;
             }
         };
@@ -114,7 +121,7 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
                 continue;
             }
             Some(Change::Back(back, snapshot)) => {
-                client = back;
+                client.send_replace(back);
                 state.on_snapshot(snapshot);
                 state.say("the daemon is back".to_owned());
                 continue;
@@ -125,18 +132,20 @@ async fn show(looks: Looks<'_>, interval: Duration) -> Result<u8, Failure> {
             Action::Nothing => continue,
             Action::Quit => break Ok(0),
             Action::CloseLog => {
-                records = None;
+                output = None;
                 continue;
             }
             Action::OpenLog(job) => {
-                records = Some(follow(client.clone(), job));
+                output = Some(follow(clients.clone(), job));
                 continue;
             }
             Action::Cancel(job) => {
+                let mut client = client.borrow().clone();
                 run::cancel(&mut client, job, None).await.map(|_| format!("job {job} is being cancelled"))
             }
             Action::Signal(job, number) => {
                 let request = SignalRequest { job, rank: None, signal: number };
+                let mut client = client.borrow().clone();
                 let sent = dvm::answer(&format!("signalling job {job}"), client.signal(request)).await;
                 sent.map(|_| format!("sent signal {number} to job {job}"))
             }
@@ -203,29 +212,65 @@ fn key_of(key: KeyEvent) -> Option<Key> {
     })
 }
 
-/// Follows the output of a job, as fast as it is shown.
-fn follow(mut client: Client, job: u64) -> mpsc::Receiver<Vec<Record>> {
+/// Follows the output of a job, as fast as it is shown. When the daemon is lost and back, it goes on where it stopped.
+fn follow(mut clients: watch::Receiver<Client>, job: u64) -> mpsc::Receiver<Result<Record, Failure>> {
     let (sender, receiver) = mpsc::channel(RECORDS);
     tokio::spawn(async move {
-        let request = LogsRequest { job, follow: true, ..LogsRequest::default() };
-        let Ok(mut records) = dvm::answer("reading the output", client.logs(request)).await else { return };
-        while let Ok(Some(record)) = records.message().await {
-            if sender.send(vec![record]).await.is_err() {
+        let mut request = LogsRequest { job, follow: true, ..LogsRequest::default() };
+        let mut has_any = false;
+        loop {
+            let client = clients.borrow_and_update().clone();
+            let read = read_output(client, &mut request, &sender, &mut has_any).await;
+            let Err(failure) = read else { return };
+            // What the screen says of a lost daemon comes from the looks. An earlier daemon does not say where its records are.
+            let is_placed = request.from > 0 || request.skip > 0;
+            if !failure.is_unreachable() || (has_any && !is_placed) {
+                let _ = sender.send(Err(failure)).await;
                 return;
+            }
+            tokio::select! {
+                () = sender.closed() => return,
+                changed = clients.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(PAUSE) => {}
             }
         }
     });
     receiver
 }
 
-async fn next_records(records: &mut Option<mpsc::Receiver<Vec<Record>>>) -> Vec<Record> {
-    let Some(receiver) = records else { return std::future::pending().await };
-    let Some(mut first) = receiver.recv().await else {
-        *records = None; // it has ended
-        return Vec::new();
-    };
-    while let Ok(more) = receiver.try_recv() {
-        first.extend(more);
+/// Reads the output that follows what `request` says, which is kept up to date; returns when the output has ended or nobody reads it.
+async fn read_output(
+    mut client: Client,
+    request: &mut LogsRequest,
+    sender: &mpsc::Sender<Result<Record, Failure>>,
+    has_any: &mut bool,
+) -> Result<(), Failure> {
+    let doing = format!("reading the output of job {}", request.job);
+    let mut records = dvm::answer(&doing, client.logs(*request)).await?;
+    while let Some(record) = records.message().await.map_err(|status| Failure::of_status(&doing, &status))? {
+        (request.from, request.skip, *has_any) = (record.position, record.index, true);
+        if sender.send(Ok(record)).await.is_err() {
+            return Ok(());
+        }
     }
-    first
+    Ok(())
+}
+
+/// Returns the next output, all that is there, and why there is no more; nothing when it has ended.
+async fn next_output(output: &mut Option<mpsc::Receiver<Result<Record, Failure>>>) -> (Vec<Record>, Option<Failure>) {
+    let Some(receiver) = output else { return std::future::pending().await };
+    let mut next = receiver.recv().await;
+    if next.is_none() {
+        *output = None;
+        return (Vec::new(), None);
+    }
+    let mut records = Vec::new();
+    while let Some(got) = next {
+        match got {
+            Ok(record) => records.push(record),
+            Err(failure) => return (records, Some(failure)),
+        }
+        next = receiver.try_recv().ok();
+    }
+    (records, None)
 }

@@ -340,7 +340,8 @@ fn drawn(bytes: &[u8]) -> String {
 #[test]
 fn top_shows_jobs_on_a_terminal_over_a_kill_of_the_head_and_cancels_one() {
     let mut dvm = Dvm::start(2);
-    let job = dvm.submit(["-n", "3", "sh", "-c", "echo says hello; exec sleep 1000"]);
+    let script = "echo says-hello; while ! test -e more; do sleep 0.02; done; echo says-more; exec sleep 1000";
+    let job = dvm.submit(["-n", "3", "sh", "-c", script]);
     let table = dvm.ctl("top --plain --count 1").ok();
     assert!(table.starts_with("nodes 2 up; slots 3 of 8 in use; jobs 1 running; ranks 3 running"), "{table}");
     assert!(table.contains("\nnode1 ") && table.contains("\n  1  running      3 "), "{table}");
@@ -391,6 +392,8 @@ fn top_shows_jobs_on_a_terminal_over_a_kill_of_the_head_and_cancels_one() {
     }
     dvm.kill(0);
     until("trying again");
+    // Shown when the daemon is back.
+    keys.write_all(b"l").unwrap();
     for tables in [&tables, &elsewhere] {
         tables.until_stderr(|said| said.contains("trying again").then_some(()));
     }
@@ -403,8 +406,12 @@ fn top_shows_jobs_on_a_terminal_over_a_kill_of_the_head_and_cancels_one() {
         let said = tables.end().err();
         assert_eq!(said.matches("trying again").count(), 1, "{said}");
     }
-    keys.write_all(b"l").unwrap();
-    until("says hello");
+    until("says-hello");
+    // The open output goes on over another kill.
+    dvm.kill(0);
+    dvm.restart(0);
+    dvm.file("more", "");
+    until("says-more");
     keys.write_all(b"q").unwrap();
     until("quit");
     keys.write_all(b"c").unwrap();
