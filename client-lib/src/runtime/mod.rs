@@ -26,6 +26,7 @@ mod ports;
 mod psets;
 mod serving;
 mod spawn;
+mod spread;
 mod start;
 mod state;
 mod wait;

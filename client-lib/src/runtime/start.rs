@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rsd_proto::pmi::{listening, losses, mapping};
 
 use super::lookups::{Lookups, Source};
+use super::spread::Spread;
 use super::{Guard, State, World, check, manager};
 use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
@@ -71,8 +72,12 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let job = job(pmi.as_ref(), opened)?;
     let (routes, source) = routes(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
-    let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
+    let is_here = |node: &&u32| **node == nodes[rank as usize];
+    let oversubscribed = nodes.iter().filter(is_here).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
+    if oversubscribed && opened == 0 {
+        state.waiting.spread = Spread::new(nodes[..rank as usize].iter().filter(is_here).count()).map(Box::new);
+    }
     state.engine = Engine::new(Peer(rank), routes);
     state.engine.set_foreign(Peer(size));
     if settings.check {

@@ -27,9 +27,6 @@ const FAR: Duration = Duration::from_secs(5);
 /// Most waits of a rank with a core of its own end within this many polls, for which nothing is set up.
 const POLLS: u32 = 16;
 
-/// For a rank that shares its core: the process that it waits for may need that core.
-const POLLS_SHARED: u32 = 2;
-
 /// Counts movements, for threads that wait while another one polls.
 static MOVED: AtomicU32 = AtomicU32::new(0);
 
@@ -67,7 +64,9 @@ impl Guard<'_> {
     /// As [`Guard::wait`], for an event from outside the transports: `done` is called for every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
-        for _ in 0..if self.spins() { POLLS } else { POLLS_SHARED } {
+        // The process that a rank waits for may need the core that they share.
+        let polls = if self.spins() { POLLS } else { 0 };
+        for _ in 0..polls {
             if let Some(result) = done(self, Moment::Look) {
                 return result;
             }
@@ -102,7 +101,10 @@ impl Guard<'_> {
                     std::hint::spin_loop();
                     self.let_others_in();
                 }
-                Pause::Yield => self.unlocked(std::thread::yield_now),
+                Pause::Yield => {
+                    self.waiting.keep_apart();
+                    self.unlocked(std::thread::yield_now);
+                }
                 Pause::Sleep => {
                     if idle.is_long() {
                         self.seek_awaited(idle.elapsed >= FAR);
@@ -265,8 +267,12 @@ impl Idle {
     }
 
     fn next(&mut self, waiting: &Waiting) -> Pause {
-        let since = *self.since.get_or_insert_with(Instant::now);
         self.polls += 1;
+        if self.polls == 1 && waiting.spin.is_zero() {
+            // Most waits end with this turn, without reading the clock.
+            return Pause::Yield;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
         let yields = self.elapsed >= waiting.spin;
         // Reading the clock costs as much as some polls.
         if yields || self.polls.is_multiple_of(32) {

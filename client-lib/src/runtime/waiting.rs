@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::spread::Spread;
 use crate::transport::Bell;
 
 /// How calls of this process wait.
@@ -23,6 +24,8 @@ pub(super) struct Waiting {
     pub(super) yields_reach: bool,
     /// How often a thread has slept.
     pub(super) sleeps: u64,
+    /// Where this process begins, if it shares its core.
+    pub(super) spread: Option<Box<Spread>>,
 }
 
 impl Waiting {
@@ -35,6 +38,12 @@ impl Waiting {
     /// Whether a thread sleeps in a call.
     pub(super) fn has_sleeper(&self) -> bool {
         self.sleeper.is_some() || self.others > 0
+    }
+
+    /// Called before a yield.
+    #[inline]
+    pub(super) fn keep_apart(&mut self) {
+        self.spread.take_if(|spread| spread.go_back());
     }
 
     /// It has turned out that ranks share cores.
@@ -56,6 +65,7 @@ impl Default for Waiting {
             reported: 0,
             yields_reach: false,
             sleeps: 0,
+            spread: None,
         }
     }
 }
