@@ -238,7 +238,8 @@ fn follow(mut clients: watch::Receiver<Client>, job: u64) -> mpsc::Receiver<Resu
     receiver
 }
 
-/// Reads the output that follows what `request` says, which is kept up to date; returns when the output has ended or nobody reads it.
+/// Reads a job's output from the position in `request` on, and advances that position with each record. Returns when the output has
+/// ended or the receiver is gone.
 async fn read_output(
     mut client: Client,
     request: &mut LogsRequest,
@@ -256,7 +257,8 @@ async fn read_output(
     Ok(())
 }
 
-/// Returns the next output, all that is there, and why there is no more; nothing when it has ended.
+/// Waits for output, and returns all records that have arrived, with the failure that ended it, if any. Returns no records once the output
+/// has ended.
 async fn next_output(output: &mut Option<mpsc::Receiver<Result<Record, Failure>>>) -> (Vec<Record>, Option<Failure>) {
     let Some(receiver) = output else { return std::future::pending().await };
     let mut next = receiver.recv().await;

@@ -3,8 +3,8 @@
 //! A job's ranks start within a millisecond, while launcher and daemon run too, and then sleep and wake each other up until they are
 //! connected. The kernel often puts one rank more on a core than on the others meanwhile, and then leaves it there for some tenths of a
 //! second, because ranks that yield look busy everywhere: three on one core and one on the other take twice as long for a message as two
-//! on each. So for a short time, a rank that waits goes back to a core of its own choice. It is never bound, and later the kernel moves it
-//! as before.
+//! on each. So for a short time, a rank that waits moves back to a core that follows from its number on the node. It is never bound, and
+//! later the kernel moves it as before.
 
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};

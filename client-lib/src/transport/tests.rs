@@ -307,7 +307,7 @@ fn a_process_whose_socket_is_closed_is_lost_after_its_last_message() {
     assert!(matches!(sent, Started::Over(Outcome { error: None, .. })), "{sent:?}");
     drop(there);
     let Started::Pending(id) = here.send(envelope(0), Peer(1), Mode::Synchronous, last.buffer()) else {
-        panic!("to nobody")
+        panic!("the synchronous send ended without a receive")
     };
     let mut outcome = None;
     let since = Instant::now();

@@ -2,7 +2,7 @@
 //!
 //! For tests only. Each process binds a socket to a name that follows from its world and rank, and the kernel tells receivers the
 //! sender's name. Datagrams between two sockets arrive complete, once and in order; a socket whose queue is full refuses them. So
-//! there are no connections, no long messages from memory to memory, and a peer's death is noticed when something is sent to it.
+//! the transport needs no connections. It never reads a sender's memory, and notices that a peer has died only when it sends to that peer.
 
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -191,8 +191,8 @@ impl Step {
         self.ask_for_held(now, out);
     }
 
-    /// Stores what was fetched, and returns the keys. If there is no room for all, what was fetched before is forgotten, and then what was
-    /// only read ahead.
+    /// Stores fetched values, and returns their keys. If there is not enough room, it drops all that was fetched before, and stores only the
+    /// first value, the one that was asked for, without those that were read ahead.
     fn learn(&mut self, held: u64, puts: Vec<NodePut>) -> Result<Vec<Bytes>, KvsError> {
         match self.kvs.learn(held, puts.clone()) {
             Err(KvsError::Full { .. }) => {
