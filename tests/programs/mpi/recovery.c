@@ -37,8 +37,13 @@ static unsigned below(unsigned limit) {
 static MPI_Comm survivors(MPI_Comm comm) {
     MPI_Comm rest;
     for (;;) {
-        CHECK(MPIX_Comm_revoke(comm) == MPI_SUCCESS);
-        CHECK(MPIX_Comm_shrink(comm, &rest) == MPI_SUCCESS);
+        int code = MPIX_Comm_revoke(comm);
+        if (code == MPI_SUCCESS)
+            code = MPIX_Comm_shrink(comm, &rest);
+        if (code != MPI_SUCCESS) {
+            says(code, "MPI_SUCCESS");
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
         MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
         int flag = MPI_Barrier(rest) == MPI_SUCCESS;
         if (MPIX_Comm_agree(rest, &flag) == MPI_SUCCESS && flag)
@@ -268,8 +273,10 @@ static int hangs(int kind) {
         for (int blocks = 0; blocks < 2; blocks++)
             for (int i = 0; i < 4; i++)
                 CHECK(collective(MPI_COMM_WORLD, kind, n, blocks) == MPI_SUCCESS);
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm) == MPI_SUCCESS);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    /* Who leaves it knows that all have the communicator: then a rank may die. */
+    MPI_Barrier(MPI_COMM_WORLD);
     state = (unsigned long)time(NULL) + (unsigned long)kind;
     if (rank == size / 2)
         die_in(20000 + below(100000));

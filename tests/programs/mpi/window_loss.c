@@ -11,6 +11,8 @@ int main(int argc, char **argv) {
     MPI_Win win;
     MPI_Win_allocate(sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    /* The barrier fails where the death is noticed before its end. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == victim) {
         /* It dies with the lock of rank 0. */
