@@ -4,11 +4,13 @@
 //! has written one by one, ten times as slowly; and the cores of a virtual machine move. So both ways are timed every so
 //! often, in ticks of the processor's clock, and the cheaper one is used otherwise.
 
-/// How often the costlier way is tried again: once in this many uses, or rarely if it costs more than twice as much.
+/// How often the costlier way is tried again: once in this many uses, or rarely if it costs more than a quarter more.
 const TRY_EVERY: u32 = 64;
 const TRY_RARELY_EVERY: u32 = 256;
 /// Both ways are tried in turn until each has been measured so often: a first sample says little, because memory is used for the first time.
 const ENOUGH: u8 = 4;
+/// How many uses a measurement may take to arrive, before its way is tried once more to get one.
+const LATE: u32 = 16;
 /// How often the cheaper way is timed.
 const TIME_EVERY: u32 = 16;
 
@@ -28,6 +30,8 @@ pub struct Choice {
     cost: [u32; 2],
     /// How often each has been measured by [`Choice::learn_least`], up to [`ENOUGH`].
     samples: [u8; 2],
+    /// The use at which each was last tried, if its measurement has not arrived; otherwise long ago.
+    tried: [u32; 2],
     uses: u32,
 }
 
@@ -41,11 +45,16 @@ impl Choice {
             return self.explore();
         }
         if self.samples.iter().any(|samples| (1..ENOUGH).contains(samples)) && self.uses < TRY_EVERY {
-            return (if self.samples[0] <= self.samples[1] { Way::First } else { Way::Second }, true);
+            let [first, second] = self.samples;
+            let rarer = if first <= second { Way::First } else { Way::Second };
+            let awaits = |way: Way| self.uses.wrapping_sub(self.tried[way as usize]) < LATE;
+            let way = if awaits(rarer) { rarer.other() } else { rarer };
+            self.tried[way as usize] = self.uses;
+            return (way, true);
         }
         let (best, dear, cheap) =
             if first <= second { (Way::First, second, first) } else { (Way::Second, first, second) };
-        let every = if dear / 2 > cheap { TRY_RARELY_EVERY } else { TRY_EVERY };
+        let every = if dear - cheap > cheap / 4 { TRY_RARELY_EVERY } else { TRY_EVERY };
         if self.is_turn(every) { (best.other(), true) } else { (best, self.is_turn(TIME_EVERY)) }
     }
 
@@ -56,6 +65,11 @@ impl Choice {
             [first, second] if first <= second => Some(Way::First),
             [_, _] => Some(Way::Second),
         }
+    }
+
+    /// Whether enough samples ([`Choice::learn_least`]) have shown that this way is the faster one.
+    pub fn has_shown(&self, way: Way) -> bool {
+        self.samples == [ENOUGH; 2] && self.best() == Some(way)
     }
 
     /// By how many ticks the second way is faster for this many bytes; 0 if it is slower. While its cost is unknown: the whole cost of the
@@ -95,6 +109,7 @@ impl Choice {
     pub fn learn_least(&mut self, way: Way, ticks: u64, len: usize) {
         let (known, samples) = (self.cost[way as usize], &mut self.samples[way as usize]);
         *samples = (*samples + 1).min(ENOUGH);
+        self.tried[way as usize] = self.uses.wrapping_sub(LATE);
         self.learn(way, ticks, len);
         let sample = sample(ticks, len);
         if known > sample {

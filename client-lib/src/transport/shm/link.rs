@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::allocations::{Exports, Imports};
 use super::choice::{Choice, Lending, Way, ticks};
 use super::segment::Segment;
+use super::share::SHORTEST;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
 use crate::transport::name::ProcessName;
@@ -66,6 +67,14 @@ pub(super) fn long_class(len: usize) -> usize {
     usize::from(len >= 512 << 10)
 }
 
+/// The length class of a message that the sender may help to copy. What fits the caches of one core moves between the two if both copy it.
+pub(super) fn helped_class(len: usize) -> usize {
+    (len / SHORTEST).max(1).ilog2().min(HELPED_CLASSES as u32 - 1) as usize
+}
+
+/// From [`SHORTEST`] to 2 MiB.
+const HELPED_CLASSES: usize = 4;
+
 /// The length class of a message between devices: what a copy by the device costs hardly depends on its length up to a megabyte, and may be
 /// a hundred microseconds, if the processes take turns on one device.
 pub(super) fn device_class(len: usize) -> usize {
@@ -95,6 +104,8 @@ pub(super) struct Up {
     pub(super) lending: Lending,
     /// How long messages from this peer are received, for each class: in parts, or from its memory.
     pub(super) long: [Choice; 2],
+    /// Whether the peer helps where its memory is read, by [`helped_class`]: both copy, or this process reads alone.
+    pub(super) helped: [Choice; HELPED_CLASSES],
     /// How many more messages are read without asking for help.
     pub(super) alone: u32,
     /// A message that is being received in parts.
@@ -127,6 +138,7 @@ impl Up {
             fill: Choice::default(),
             lending: Lending::default(),
             long: [Choice::default(); 2],
+            helped: [Choice::default(); HELPED_CLASSES],
             alone: 0,
             arriving: None,
             devices: [Choice::default(); DEVICE_CLASSES],

@@ -75,8 +75,10 @@ impl Shm {
         }
         let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
         let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
+        // Among other messages, a message in parts would hold up the rest, and show nothing of its own cost.
+        let is_alone = !self.segment.ring().is_published(&self.receiver) && !self.offers.is_read_by(index);
         let choice = &mut up.long[long_class(len)];
-        let (way, _) = choice.choose();
+        let way = if is_alone || choice.has_shown(Way::First) { choice.choose().0 } else { Way::Second };
         match way {
             Way::First => {
                 up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len, between_devices: false });

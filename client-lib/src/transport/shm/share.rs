@@ -12,14 +12,15 @@
 //! another number or no piece left. The sender counts the pieces that it has written in `done`. When no piece is left, the
 //! receiver knows how many the sender has claimed; the message is complete when all of these are done. A sender that does not
 //! poll claims no piece, and the receiver reads them all. A process that has messages of its own to read does these first. A
-//! receiver that got no help does not ask again at once.
+//! receiver that got no help does not ask again at once. Help does not always pay: memory that both write moves between the caches of two
+//! cores. So the receiver measures, for each class of lengths, whether it is done sooner with help.
 //!
 //! Cost: one slot in the sender's ring, and a system call for each piece on either side.
 
 use std::collections::VecDeque;
 
 use super::choice::{Way, ticks};
-use super::link::{LinkState, long_class};
+use super::link::{LinkState, helped_class, long_class};
 use super::ring::{DATA, SlotData};
 use super::ticket::TICKETS;
 use super::{HELP, Shm, put};
@@ -29,7 +30,10 @@ use crate::shared_memory::cma;
 use crate::shared_memory::sync::{Ordering, fence};
 
 /// The receiver reads shorter messages alone.
-const SHORTEST: usize = 256 << 10;
+pub(super) const SHORTEST: usize = 256 << 10;
+/// The two ways to read a message from its sender's memory.
+const BY_BOTH: Way = Way::First;
+const BY_RECEIVER: Way = Way::Second;
 /// A message is divided into about this many pieces: not tiny, and not so long that one end waits for the other's last
 /// piece.
 const PIECES: usize = 8;
@@ -75,6 +79,11 @@ impl Offers {
         if self.all.get_mut(ticket as usize).and_then(Option::take).is_some() {
             self.free.push(ticket);
         }
+    }
+
+    /// Whether something is offered over this link.
+    pub(super) fn is_read_by(&self, link: usize) -> bool {
+        self.all.iter().flatten().any(|offer| usize::from(offer.link) == link)
     }
 
     /// The memory, if it is offered over this link with this address and length.
@@ -209,7 +218,7 @@ impl Shm {
         if self.has_retracted(index) {
             return Err(PullRefused);
         }
-        self.learn_pull(index, since, len);
+        self.learn_pull(index, BY_RECEIVER, ticks() - since, len);
         Ok(Pulled::Now)
     }
 
@@ -235,8 +244,11 @@ impl Shm {
             }
         }
         let theirs = turn.close(number, pieces).saturating_sub(ours);
-        if let LinkState::Up(up) = &mut self.links[usize::from(link)].state {
-            up.alone = if theirs == 0 { ALONE } else { 0 };
+        if good && theirs > 0 {
+            // Without the wait for the sender's last piece: this process reads other messages meanwhile.
+            self.learn_pull(usize::from(link), BY_BOTH, ticks() - copy.since, len);
+        } else if let LinkState::Up(up) = &mut self.links[usize::from(link)].state {
+            up.alone = ALONE;
         }
         self.shares.unfinished.push(Unfinished { copy, theirs, good });
         match self.finish_share(self.shares.unfinished.len() - 1) {
@@ -248,13 +260,17 @@ impl Shm {
 
     /// Tells the sender where the message belongs, if it is long and the sender may have time.
     pub(super) fn ask_for_help(&mut self, index: usize, region: Region, into: &Buffer, len: usize) -> Option<Copy> {
-        if len < SHORTEST {
+        // A sender that reads messages of this process has no time.
+        if len < SHORTEST || self.offers.is_read_by(index) {
             return None;
         }
         let address = into.as_contiguous()? as u64;
         let LinkState::Up(up) = &mut self.links[index].state else { return None };
         if up.alone > 0 {
             up.alone -= 1;
+            return None;
+        }
+        if up.helped[helped_class(len)].choose().0 == BY_RECEIVER {
             return None;
         }
         let ticket = self.shares.take_ticket()?;
@@ -273,14 +289,11 @@ impl Shm {
     /// complete.
     fn finish_share(&mut self, at: usize) -> Option<(u32, bool)> {
         let Unfinished { copy, theirs, good } = self.shares.unfinished.get(at)?;
-        let (Copy { link, ticket, token, since, len, .. }, good) = (*copy, *good);
+        let (Copy { link, ticket, token, .. }, good) = (*copy, *good);
         let outcome = self.segment.ticket(ticket)?.outcome(*theirs)?;
         self.shares.unfinished.swap_remove(at);
         self.shares.taken &= !(1 << ticket);
         let all = good && outcome && !self.has_retracted(usize::from(link));
-        if all {
-            self.learn_pull(usize::from(link), since, len);
-        }
         Some((token, all))
     }
 
@@ -291,9 +304,13 @@ impl Shm {
         up.segment.retractions().load(Ordering::Relaxed) != 0
     }
 
-    fn learn_pull(&mut self, index: usize, since: u64, len: usize) {
+    /// Records what it has cost to read a message: alone, or with the sender's help.
+    fn learn_pull(&mut self, index: usize, way: Way, ticks: u64, len: usize) {
         if let LinkState::Up(up) = &mut self.links[index].state {
-            up.long[long_class(len)].learn_least(Way::Second, ticks() - since, len);
+            up.long[long_class(len)].learn_least(Way::Second, ticks, len);
+            if len >= SHORTEST {
+                up.helped[helped_class(len)].learn_least(way, ticks, len);
+            }
         }
     }
 
