@@ -112,6 +112,16 @@ impl Default for Operands {
 }
 
 impl Operands {
+    /// Where the block of a member goes in an allgather: the buffer, the offset in it, and the length, which is `block` where all blocks have
+    /// one length.
+    #[inline]
+    pub fn place_of(&self, member: u32, block: usize) -> (&Buffer, usize, usize) {
+        match self.recv_from.get(member as usize) {
+            Some(buffer) => (buffer, 0, buffer.len()),
+            None => (&self.recv.buffer, member as usize * block, block),
+        }
+    }
+
     /// For an operation that only moves bytes.
     pub fn new(send: Buffer, recv: Buffer) -> Self {
         let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);

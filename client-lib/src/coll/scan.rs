@@ -17,16 +17,19 @@ pub fn inclusive(here: Here, own: Slice, result: Slice) -> Schedule {
 /// + ⌈log₂ (n - 1)⌉ rounds. Rank 0 has no result: its memory is unchanged.
 pub fn exclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
-    let came = if here.rank > 0 { schedule.temporary(result.len) } else { result };
-    if here.rank > 0 {
-        schedule.recv(here.rank - 1, came);
+    // The last rank sends nothing of its own, which the result may overwrite.
+    let (has_result, is_last) = (here.rank > 0, here.rank + 1 == here.size);
+    let first = if has_result && own == result && !is_last { schedule.temporary(result.len) } else { result };
+    if has_result {
+        schedule.recv(here.rank - 1, first);
     }
-    if here.rank + 1 < here.size {
+    if !is_last {
         schedule.send(here.rank + 1, own);
     }
     schedule.wait();
-    if here.rank > 0 {
-        schedule.copy(came, result);
+    if has_result {
+        schedule.copy(first, result);
+        let came = if here.rank > 1 { schedule.temporary(result.len) } else { result };
         prefixes(&mut schedule, here, result, came, 1);
     }
     schedule
@@ -52,7 +55,7 @@ pub fn chain(here: Here, own: Slice, result: Slice, vector: Vector, segment: u64
     }
     let came = match is_first {
         true => result,
-        false if exclusive && own != result => result,
+        false if exclusive && (own != result || is_last) => result,
         false => schedule.temporary(own.len),
     };
     for round in 0..=segments {

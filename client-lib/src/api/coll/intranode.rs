@@ -53,7 +53,8 @@ fn how(plan: &Plan, pulls: bool, faster: u32) -> Option<How<'_>> {
         },
         What::Varied(varied) => match way(varied.call())? {
             Way::Slots => Some(How::Slots(varied.call(), varied.parts())),
-            Way::Pull => None,
+            // An allgather: no other call has this way.
+            Way::Pull => Some(How::Pull(varied.call())),
         },
         What::Uneven(uneven) => UnevenWork::fits(size, SLOT).then_some(How::Uneven(*uneven)),
         What::Schedule(_) => None,

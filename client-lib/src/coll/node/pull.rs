@@ -89,7 +89,8 @@ impl<'a> Pull<'a> {
         let Operands { send, recv, .. } = self.operands;
         let (buffer, may_lend) = match self.call {
             Call::Allgather { block, in_place: true } => {
-                (recv.buffer.part(me as usize * block as usize, block as usize), true)
+                let (buffer, at, len) = self.operands.place_of(me, block as usize);
+                (buffer.part(at, len), true)
             }
             // This member overwrites what the others read, so it keeps a copy.
             Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
@@ -109,22 +110,31 @@ impl<'a> Pull<'a> {
     /// Reads the data of every other member; returns whether all reads succeeded.
     fn read(&self, node: &mut Node, number: u64) -> bool {
         let (me, size) = (node.rank, node.size());
-        let (block, from, in_place) = match self.call {
-            Call::Alltoall { block, in_place } => (block as usize, me as usize * block as usize, in_place),
-            Call::Allgather { block, in_place } => (block as usize, 0, in_place),
+        let Operands { send, recv, .. } = self.operands;
+        let (block, is_alltoall, in_place) = match self.call {
+            Call::Alltoall { block, in_place } => (block as usize, true, in_place),
+            Call::Allgather { block, in_place } => (block as usize, false, in_place),
             _ => return false,
         };
-        let Operands { send, recv, .. } = self.operands;
-        let own = me as usize * block;
+        let place_of = |member: u32| match is_alltoall {
+            true => (&recv.buffer, member as usize * block, block),
+            false => self.operands.place_of(member, block),
+        };
+        // Where this member's block lies in what another one has.
+        let from = if is_alltoall { me as usize * block } else { 0 };
         if !in_place {
-            let from = if matches!(self.call, Call::Alltoall { .. }) { own } else { 0 };
-            send.buffer.part(from, block).copy_over(&recv.buffer, own);
+            let (buffer, at, len) = place_of(me);
+            send.buffer.part(from, len).copy_over(buffer, at);
         }
         // Each member starts with a different one.
         (1..size).map(|distance| (me + distance) % size).all(|member| {
+            let (buffer, at, len) = place_of(member);
+            if len == 0 {
+                return true;
+            }
             let Some((pid, address)) = node.whereabouts(number, member) else { return false };
             let Some(address) = address.checked_add(from as u64) else { return false };
-            cma::read(pid, address, &recv.buffer, member as usize * block, block).is_ok()
+            cma::read(pid, address, buffer, at, len).is_ok()
         })
     }
 

@@ -89,15 +89,14 @@ pub fn way(
 fn between_two(call: Call) -> bool {
     match call {
         Call::Bcast { len: block, .. } | Call::Scatter { block, .. } => block > PAIRED_FROM_ROOT,
+        Call::Reduce { vector, .. } | Call::Exscan { vector, .. } => vector.len() > PAIRED,
         Call::Gather { block, .. } => block > PAIRED,
-        Call::Reduce { vector, .. } => vector.len() > PAIRED,
         Call::Barrier
         | Call::Allgather { .. }
         | Call::Alltoall { .. }
         | Call::Allreduce { .. }
         | Call::ReduceScatterBlock { .. }
-        | Call::Scan { .. }
-        | Call::Exscan { .. } => false,
+        | Call::Scan { .. } => false,
     }
 }
 

@@ -116,7 +116,8 @@ impl<'a> Work<'a> {
             Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
             Call::Gather { .. } => node.arrive(stamp, len, false, |slot| slot.fill(send, from)),
             Call::Allgather { in_place, .. } => {
-                let (buffer, at, block) = if in_place { self.place_of(me) } else { (send, 0, send.len()) };
+                let (buffer, at, block) =
+                    if in_place { self.operands.place_of(me, self.cut.block()) } else { (send, 0, send.len()) };
                 let (from, len) = self.cut.piece_of(block, self.index);
                 node.arrive(stamp, len, false, |slot| slot.fill(buffer, at + from))
             }
@@ -200,12 +201,12 @@ impl<'a> Work<'a> {
             Call::Bcast { .. } | Call::Gather { .. } => {}
             Call::Allgather { in_place, .. } => {
                 for member in (0..size).filter(|member| *member != me) {
-                    let (buffer, at, block) = self.place_of(member);
+                    let (buffer, at, block) = self.operands.place_of(member, self.cut.block());
                     let (from, len) = self.cut.piece_of(block, self.index);
                     take(node, number, member, len, (0, len), buffer, at + from);
                 }
                 if !in_place && is_first {
-                    let (buffer, at, _) = self.place_of(me);
+                    let (buffer, at, _) = self.operands.place_of(me, self.cut.block());
                     send.copy_over(buffer, at);
                 }
             }
@@ -225,17 +226,6 @@ impl<'a> Work<'a> {
             Call::Scan { .. } => self.combine_first(node, number, me + 1),
             Call::Exscan { .. } => self.combine_first(node, number, me),
         }
-    }
-
-    /// Where the block of a member goes in an allgather: the buffer, the offset in it, and the length.
-    #[inline]
-    fn place_of(&self, member: u32) -> (&Buffer, usize, usize) {
-        if let Some(buffer) = self.operands.recv_from.get(member as usize) {
-            return (buffer, 0, buffer.len());
-        }
-        let recv = &self.operands.recv.buffer;
-        let block = if let Call::Allgather { block, .. } = self.call { block as usize } else { 0 };
-        (recv, member as usize * block, block)
     }
 
     /// Takes the piece that a member has left for this one among those for all others.
