@@ -146,7 +146,11 @@ pub(super) unsafe fn places(
         // SAFETY: the caller's promise.
         unsafe { args::buffer(state, address, count, datatype) }
     };
-    (0..here.size as usize).map(place).collect()
+    let mut places = Vec::with_capacity(here.size as usize);
+    for rank in 0..here.size as usize {
+        places.push(place(rank)?);
+    }
+    Ok(places.into())
 }
 
 pub(super) fn lens(buffers: &[Buffer]) -> Vec<u64> {
@@ -154,8 +158,9 @@ pub(super) fn lens(buffers: &[Buffer]) -> Vec<u64> {
 }
 
 /// The total length of all blocks.
-pub(super) fn total(lens: &[u64]) -> MpiResult<u64> {
-    lens.iter().try_fold(0_u64, |sum, len| sum.checked_add(*len)).ok_or_else(|| too_many(i64::MAX))
+pub(super) fn total(blocks: &[Buffer]) -> MpiResult<u64> {
+    let mut lens = blocks.iter().map(|block| block.len() as u64);
+    lens.try_fold(0_u64, u64::checked_add).ok_or_else(|| too_many(i64::MAX))
 }
 
 pub(super) fn there_is(array: Ints, what: &str) -> MpiResult {

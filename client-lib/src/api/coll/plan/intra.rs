@@ -5,7 +5,7 @@ mod reductions;
 use std::ffi::{c_int, c_void};
 
 use super::arguments::{
-    Types, apart, at_root_in_place, blocks, equal, fits, is_in_place, lens, memory, not_in_place, places, total,
+    Types, apart, at_root_in_place, blocks, equal, fits, is_in_place, memory, not_in_place, places, total,
 };
 pub(in crate::api::coll) use super::neighbor::{
     neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
@@ -105,7 +105,7 @@ pub(in crate::api::coll) unsafe fn gatherv(
         not_in_place(recvbuf)?;
         // SAFETY: the caller's promise.
         recv_from = unsafe { places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)? };
-        let all = total(&lens(&recv_from))?;
+        let all = total(&recv_from)?;
         check = apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all);
         check = check.and_then(|()| fits(send.len(), recv_from[root as usize].len() as u64));
     }
@@ -173,7 +173,7 @@ pub(in crate::api::coll) unsafe fn scatterv(
         // SAFETY: the caller's promise.
         send_to = unsafe { places(state, sendbuf, sendcounts, displs, Types::One(sendtype), here)? };
         if !in_place {
-            check = apart((sendbuf, sendtype), total(&lens(&send_to))?, (recvbuf, recvtype), recv.len());
+            check = apart((sendbuf, sendtype), total(&send_to)?, (recvbuf, recvtype), recv.len());
             check = check.and_then(|()| fits(send_to[root as usize].len() as u64, recv.len()));
         }
     }
@@ -231,14 +231,13 @@ pub(in crate::api::coll) unsafe fn allgatherv(
         let send = if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? };
         (send, places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)?)
     };
-    let lens = lens(&recv_from);
-    let all = total(&lens)?;
+    let all = total(&recv_from)?;
     let check = match in_place {
         true => Ok(()),
         false => apart((sendbuf, sendtype), send.len(), (recvbuf, recvtype), all)
-            .and_then(|()| equal(send.len(), lens[here.rank as usize])),
+            .and_then(|()| equal(send.len(), recv_from[here.rank as usize].len() as u64)),
     };
-    let longest = lens.iter().copied().max().unwrap_or(0);
+    let longest = recv_from.iter().map(|block| block.len() as u64).max().unwrap_or(0);
     let what = What::Varied(Varied::Allgather { longest, in_place });
     Ok(Plan::new((comm, members), what, Operands { send, recv_from, ..Operands::default() }).checked(check))
 }
@@ -286,16 +285,15 @@ unsafe fn each_to_each(
     not_in_place(recvbuf)?;
     // SAFETY: the caller's promise.
     let recv_from = unsafe { places(state, recvbuf, recvcounts, rdispls, recvtypes, here)? };
-    let from = lens(&recv_from);
     let (mut send_to, mut check): (Box<[Buffer]>, _) = (Box::default(), Ok(()));
     if !in_place {
         // SAFETY: the caller's promise.
         send_to = unsafe { places(state, sendbuf, sendcounts, sdispls, sendtypes, here)? };
-        let lens = lens(&send_to);
         if let (Types::One(sendtype), Types::One(recvtype)) = (sendtypes, recvtypes) {
-            check = apart((sendbuf, sendtype), total(&lens)?, (recvbuf, recvtype), total(&from)?);
+            check = apart((sendbuf, sendtype), total(&send_to)?, (recvbuf, recvtype), total(&recv_from)?);
         }
-        check = check.and_then(|()| fits(lens[here.rank as usize], from[here.rank as usize]));
+        let own = |blocks: &[Buffer]| blocks[here.rank as usize].len() as u64;
+        check = check.and_then(|()| fits(own(&send_to), own(&recv_from)));
     }
     let what = What::Uneven(Uneven::Alltoall { in_place });
     Ok(Plan::new((comm, members), what, Operands { send_to, recv_from, ..Operands::default() }).checked(check))
