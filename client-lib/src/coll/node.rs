@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  head:    | broken | sleepers | round 0 | … | round 7 |     lines of 128 bytes
-//!  round:   | arrivals: u64 |  | done: u64 | verdict: u64 | result: 48 bytes |
+//!  round:   | arrivals: counters, a line each |  | done: u64 | verdict: u64 | result: 48 bytes |
 //!  marks:   | member 0: 0 1 … 7 | member 1: 0 1 … 7 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |      each as long as the longest data
@@ -16,7 +16,7 @@
 //! k - 4. An operation waits for that before it begins; it rarely has to. Data of up to 48 bytes travel in the same line as the mark.
 //!
 //! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
-//! adds one to `arrivals`, the last one computes the result and sets `done`, and all wait for that one line. So an operation
+//! adds one to `arrivals` ([`counting`]), the last one computes the result and sets `done`, and all wait for that one line. So an operation
 //! takes little work even if many members share a core, and most members run only once.
 //!
 //! A member about to sleep adds itself to `sleepers` and looks again. A member that has published something reads `sleepers`
@@ -35,6 +35,7 @@
 
 mod area;
 mod combine;
+mod counting;
 mod faster;
 mod handover;
 mod meeting;
@@ -59,6 +60,8 @@ pub use work::{Work, refuse};
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+
+use counting::{Counters, Desk};
 
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
@@ -91,7 +94,7 @@ pub(super) struct Head {
 #[derive(Debug)]
 #[repr(C)]
 struct Round {
-    arrivals: Line<AtomicU64>,
+    arrivals: Counters,
     done: Line<Done>,
 }
 
@@ -117,6 +120,7 @@ pub(super) struct Mark {
 pub struct Node {
     area: Area,
     rank: u32,
+    desk: Desk,
     /// The number of this member's next operation.
     next: u64,
     /// The number of operations at which all members are known to have arrived.
@@ -150,6 +154,7 @@ impl Node {
         let checked = vec![0; area.shape().members as usize];
         let (pid, word) = (std::process::id(), Box::new(word));
         Self {
+            desk: Desk::of(rank, area.shape().members),
             area,
             rank,
             next: 0,
@@ -252,9 +257,7 @@ impl Node {
         if awaited {
             self.wake();
         }
-        let members = u64::from(self.size());
-        let before = self.round(number).arrivals.0.fetch_add(1, Ordering::AcqRel);
-        let last = before + 1 == members.wrapping_mul(number / DEPTH + 1);
+        let last = self.round(number).arrivals.count(self.desk, number / DEPTH + 1);
         (number, if last { Arrival::Last } else { Arrival::Wait })
     }
 

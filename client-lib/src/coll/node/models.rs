@@ -27,7 +27,7 @@ impl Memory {
     fn new(members: u32) -> Arc<Self> {
         let done =
             || Done { number: AtomicU64::new(0), verdict: AtomicU64::new(0), result: UnsafeCell::new([0; SMALL]) };
-        let round = || Round { arrivals: Line(AtomicU64::new(0)), done: Line(done()) };
+        let round = || Round { arrivals: Counters::new(), done: Line(done()) };
         let mark = || Mark { number: AtomicU64::new(0), stamp: AtomicU64::new(0), data: UnsafeCell::new([0; SMALL]) };
         Arc::new(Self {
             head: Head {

@@ -1,0 +1,120 @@
+//! Counts the members that have arrived at an operation.
+//!
+//! Each member adds one to a counter; whoever completes it is the last. A line to which all add moves from core to core as often as there are
+//! members, one after the other. So with more than [`FLAT`] members, each group of neighbours has a counter of its own, and the last of a group
+//! adds one to that of all groups: at most about 2√n moves follow each other instead of n (8 for 16 members, 22 for 128), and those of different
+//! groups happen at the same time. Launchers put ranks that follow each other on cores near each other.
+//!
+//! Counters are never reset: they count up from operation to operation.
+
+use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
+
+/// Up to so many members share one counter.
+#[cfg(not(loom))]
+const FLAT: u32 = 4;
+#[cfg(loom)]
+const FLAT: u32 = 2;
+
+/// The most groups.
+#[cfg(not(loom))]
+const GROUPS: usize = 32;
+#[cfg(loom)]
+const GROUPS: usize = 2;
+
+/// The counters, in shared memory.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Counters {
+    all: Line<AtomicU64>,
+    groups: [Line<AtomicU64>; GROUPS],
+}
+
+/// Where a member counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Desk {
+    /// Its group, and how many members that has.
+    group: Option<(usize, u64)>,
+    /// How many are counted by the counter of all: groups, or members.
+    all: u64,
+}
+
+impl Desk {
+    /// For the member with this rank, of at most [`super::Shape::MOST`].
+    pub(super) fn of(rank: u32, members: u32) -> Self {
+        if members <= FLAT {
+            return Self { group: None, all: u64::from(members) };
+        }
+        let each = members.isqrt() + u32::from(!is_square(members));
+        let group = rank / each;
+        let size = each.min(members - group * each);
+        Self { group: Some((group as usize, u64::from(size))), all: u64::from(members.div_ceil(each)) }
+    }
+}
+
+fn is_square(number: u32) -> bool {
+    number.isqrt() * number.isqrt() == number
+}
+
+impl Counters {
+    /// Counts a member for the `turn`-th time, from 1; returns whether it is the last one. What a member wrote before is visible to the last.
+    #[inline]
+    pub(super) fn count(&self, desk: Desk, turn: u64) -> bool {
+        let completes = |counter: &Line<AtomicU64>, of: u64| {
+            counter.0.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == of.wrapping_mul(turn)
+        };
+        if let Some((group, members)) = desk.group
+            && !self.groups.get(group).is_some_and(|counter| completes(counter, members))
+        {
+            return false;
+        }
+        completes(&self.all, desk.all)
+    }
+}
+
+#[cfg(loom)]
+impl Counters {
+    /// For models.
+    pub(super) fn new() -> Self {
+        let counter = || Line(AtomicU64::new(0));
+        Self { all: counter(), groups: std::array::from_fn(|_| counter()) }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::coll::node::Shape;
+
+    #[test]
+    fn exactly_the_last_member_of_each_turn_is_the_last() {
+        for members in (2..=70).chain([100, 127, 128, 129, 500, Shape::MOST - 1, Shape::MOST]) {
+            let counters =
+                Counters { all: Line(AtomicU64::new(0)), groups: std::array::from_fn(|_| Line(AtomicU64::new(0))) };
+            for turn in 1..4_u64 {
+                // In an order that mixes the groups, another one each time.
+                let step = (7 + 4 * turn as u32..).find(|step| gcd(*step, members) == 1).expect("there are primes");
+                for nth in 0..members {
+                    let rank = (nth * step + turn as u32) % members;
+                    let is_last = counters.count(Desk::of(rank, members), turn);
+                    assert_eq!(is_last, nth == members - 1, "{nth} of {members}, turn {turn}");
+                }
+            }
+        }
+    }
+
+    fn gcd(a: u32, b: u32) -> u32 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+
+    #[test]
+    fn a_counter_has_few_users() {
+        for members in 2..=Shape::MOST {
+            let desks: Vec<Desk> = (0..members).map(|rank| Desk::of(rank, members)).collect();
+            let longest = desks.iter().map(|desk| desk.group.map_or(0, |(_, of)| of) + desk.all).max();
+            let bound = u64::from(if members <= FLAT { members } else { 2 * (members.isqrt() + 1) });
+            assert!(longest <= Some(bound), "{longest:?} of {members}");
+            assert!(desks.iter().all(|desk| desk.group.is_none_or(|(group, _)| group < GROUPS)), "{members}");
+        }
+    }
+}
