@@ -2,7 +2,8 @@
 //!
 //! A job measures one kind with one number of ranks. The contenders run it in turn, round after round, and every cell is compared with the
 //! better of the other libraries in the same round. A round during which the host took more than [`STOLEN`] of the processors' time is
-//! repeated. What was measured is appended to a file, so that a sweep can be made in parts; tables and heat maps are drawn from the file.
+//! repeated. What was measured is appended to a file, so that a sweep can be made in parts; tables and heat maps are drawn from the file, for
+//! each machine (`--machine`) apart.
 
 mod cells;
 mod heat;
@@ -26,7 +27,7 @@ use crate::setup;
 use crate::stage::Stage;
 
 const HOW: &str = "cargo xtask bench mpi --sweep [--only KIND,...] [--np 2,4,8,16] [--way shared,tcp] [--longest BYTES] \
-     [--rounds N] [--ms MILLISECONDS] [--noisy] [--fresh] [--draw]";
+     [--rounds N] [--ms MILLISECONDS] [--noisy] [--fresh] [--draw] [--machine NAME]";
 
 /// The kinds of `sweep.c`, and whether they are between pairs of ranks.
 const KINDS: [(&str, bool); 36] = [
@@ -91,6 +92,7 @@ struct Wanted {
     noisy: bool,
     fresh: bool,
     draw: bool,
+    machine: Option<String>,
 }
 
 fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
@@ -104,6 +106,7 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
         noisy: false,
         fresh: false,
         draw: false,
+        machine: None,
     };
     let mut words = args.iter().map(|word| word.to_string_lossy());
     while let Some(word) = words.next() {
@@ -130,21 +133,34 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
             "--noisy" => wanted.noisy = true,
             "--fresh" => wanted.fresh = true,
             "--draw" => wanted.draw = true,
+            "--machine" => {
+                let name = value()?;
+                let is_word = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
+                anyhow::ensure!(
+                    is_word && !name.is_empty(),
+                    "the machine's name may have letters, digits and -: {HOW}"
+                );
+                wanted.machine = Some(name.into_owned());
+            }
             _ => bail!(HOW),
         }
     }
     Ok(wanted)
 }
 
-/// The file with everything that was measured.
-fn record() -> anyhow::Result<PathBuf> {
-    Ok(places::target()?.join("sweep.jsonl"))
+/// The file with everything that was measured, and the folder of the tables and heat maps. Those of another machine lie beside.
+fn places_of(machine: Option<&str>) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let (target, folder) = (places::target()?, places::root().join("tests/bench/sweep"));
+    Ok(match machine {
+        None => (target.join("sweep.jsonl"), folder),
+        Some(name) => (target.join(format!("sweep-{name}.jsonl")), folder.join(name)),
+    })
 }
 
 /// `cargo xtask bench mpi --sweep`.
 pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     let wanted = wanted(args)?;
-    let record = record()?;
+    let (record, into) = places_of(wanted.machine.as_deref())?;
     if wanted.fresh && record.exists() {
         fs::remove_file(&record)?;
     }
@@ -153,7 +169,6 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         measure(&wanted, &record)?;
     }
     let cells = cells::read(&fs::read_to_string(&record).with_context(|| format!("read {}", record.display()))?)?;
-    let into = places::root().join("tests/bench/sweep");
     fs::create_dir_all(&into)?;
     let maps = heat::write(&cells, &into)?;
     tables::write(&cells, &maps, &into)?;
