@@ -154,7 +154,7 @@ impl Node {
         let checked = vec![0; area.shape().members as usize];
         let (pid, word) = (std::process::id(), Box::new(word));
         Self {
-            desk: Desk::of(rank, area.shape().members),
+            desk: Desk::of(rank, area.shape()),
             area,
             rank,
             next: 0,

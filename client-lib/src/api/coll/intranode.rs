@@ -212,8 +212,10 @@ fn wait<T>(
     })
 }
 
-/// The first member's message to the others: the address where they get the memory; all zero if there is none.
-type Invitation = [u8; 48];
+/// The first member's message to the others: the address where they get the memory, and whether they count in groups; all zero if there is no
+/// memory.
+type Invitation = [u8; INVITATION];
+const INVITATION: usize = 48;
 
 /// Makes the members share memory, if all can. All members get the same result.
 #[cold]
@@ -223,8 +225,8 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         return Ok(false);
     }
     let here = members.here;
-    let shape = Shape { members: here.size, slot: SLOT };
-    let mut invitation: Invitation = [0; 48];
+    let mut shape = Shape { members: here.size, slot: SLOT, in_groups: guard.spins() };
+    let mut invitation: Invitation = [0; INVITATION];
     let mut host = None;
     let mut shared = None;
     if here.rank == 0
@@ -234,8 +236,10 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         shared = Some(node);
     }
     invite_all(guard, comm, members, &mut invitation)?;
-    if here.rank > 0 && invitation[0] != 0 {
-        let address = String::from_utf8_lossy(&invitation).into_owned();
+    let [address @ .., in_groups] = &invitation;
+    shape.in_groups = *in_groups == 1;
+    if here.rank > 0 && address[0] != 0 {
+        let address = String::from_utf8_lossy(address).into_owned();
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
         shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
     }
@@ -289,6 +293,7 @@ fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<
     for (place, byte) in invitation.iter_mut().zip(address.bytes()) {
         *place = byte;
     }
+    invitation[INVITATION - 1] = u8::from(shape.in_groups);
     Ok((host, shared, watched))
 }
 

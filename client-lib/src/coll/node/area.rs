@@ -19,6 +19,8 @@ pub struct Shape {
     pub members: u32,
     /// Bytes of a slot: a multiple of 4,096, at most 1 MiB.
     pub slot: usize,
+    /// Whether many members count their arrivals in groups, because they have cores of their own.
+    pub in_groups: bool,
 }
 
 impl Shape {

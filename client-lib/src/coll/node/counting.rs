@@ -3,10 +3,12 @@
 //! Each member adds one to a counter; whoever completes it is the last. A line to which all add moves from core to core as often as there are
 //! members, one after the other. So with more than [`FLAT`] members, each group of neighbours has a counter of its own, and the last of a group
 //! adds one to that of all groups: at most about 2√n moves follow each other instead of n (8 for 16 members, 22 for 128), and those of different
-//! groups happen at the same time. Launchers put ranks that follow each other on cores near each other.
+//! groups happen at the same time. Launchers put ranks that follow each other on cores near each other. Members that share cores do not use one
+//! line at the same time; they use one counter.
 //!
 //! Counters are never reset: they count up from operation to operation.
 
+use super::Shape;
 use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
 
 /// Up to so many members share one counter.
@@ -39,9 +41,9 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// For the member with this rank, of at most [`super::Shape::MOST`].
-    pub(super) fn of(rank: u32, members: u32) -> Self {
-        if members <= FLAT {
+    /// For the member with this rank.
+    pub(super) fn of(rank: u32, Shape { members, in_groups, .. }: Shape) -> Self {
+        if members <= FLAT || !in_groups {
             return Self { group: None, all: u64::from(members) };
         }
         let each = members.isqrt() + u32::from(!is_square(members));
@@ -84,7 +86,10 @@ impl Counters {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::coll::node::Shape;
+
+    fn desk(rank: u32, members: u32) -> Desk {
+        Desk::of(rank, Shape { members, slot: 4096, in_groups: true })
+    }
 
     #[test]
     fn exactly_the_last_member_of_each_turn_is_the_last() {
@@ -96,7 +101,7 @@ mod tests {
                 let step = (7 + 4 * turn as u32..).find(|step| gcd(*step, members) == 1).expect("there are primes");
                 for nth in 0..members {
                     let rank = (nth * step + turn as u32) % members;
-                    let is_last = counters.count(Desk::of(rank, members), turn);
+                    let is_last = counters.count(desk(rank, members), turn);
                     assert_eq!(is_last, nth == members - 1, "{nth} of {members}, turn {turn}");
                 }
             }
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn a_counter_has_few_users() {
         for members in 2..=Shape::MOST {
-            let desks: Vec<Desk> = (0..members).map(|rank| Desk::of(rank, members)).collect();
+            let desks: Vec<Desk> = (0..members).map(|rank| desk(rank, members)).collect();
             let longest = desks.iter().map(|desk| desk.group.map_or(0, |(_, of)| of) + desk.all).max();
             let bound = u64::from(if members <= FLAT { members } else { 2 * (members.isqrt() + 1) });
             assert!(longest <= Some(bound), "{longest:?} of {members}");

@@ -42,7 +42,7 @@ impl Memory {
 
     fn node(&self, rank: u32) -> Node {
         let members = self.marks.len() as u32 / DEPTH as u32;
-        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096 });
+        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096, in_groups: true });
         let bell = Arc::clone(&self.bell);
         let ring = move || {
             bell.rung.lock().unwrap().fill(true);

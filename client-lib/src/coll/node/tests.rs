@@ -27,7 +27,8 @@ fn sum() -> Reduction {
 
 /// Runs a body in a thread for each member; returns the results and the number of wake-ups.
 fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec<R>, usize) {
-    let (area, fd) = Area::create(Shape { members, slot: SLOT }).unwrap();
+    let shape = Shape { members, slot: SLOT, in_groups: !members.is_multiple_of(5) };
+    let (area, fd) = Area::create(shape).unwrap();
     drop(area);
     let rung = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -35,7 +36,7 @@ fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec
             .map(|rank| {
                 let (fd, body, rung) = (&fd, &body, Arc::clone(&rung));
                 scope.spawn(move || {
-                    let area = Area::open(fd.as_fd(), Shape { members, slot: SLOT }).unwrap();
+                    let area = Area::open(fd.as_fd(), shape).unwrap();
                     let ring = move || {
                         rung.fetch_add(1, Order::Relaxed);
                     };
@@ -226,7 +227,7 @@ fn a_sleeping_member_is_woken() {
 
 #[test]
 fn an_area_that_could_shrink_or_is_too_short_is_refused() {
-    let shape = Shape { members: 3, slot: SLOT };
+    let shape = Shape { members: 3, slot: SLOT, in_groups: true };
     let (_area, fd) = Area::create(shape).unwrap();
     assert!(Area::open(fd.as_fd(), shape).is_ok());
     assert!(Area::open(fd.as_fd(), Shape { members: 9, ..shape }).is_err());
