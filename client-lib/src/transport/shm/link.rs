@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::allocations::{Exports, Imports};
 use super::choice::{Choice, Lending, Way, ticks};
 use super::segment::Segment;
-use super::share::SHORTEST;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
 use crate::transport::name::ProcessName;
@@ -67,12 +66,15 @@ pub(super) fn long_class(len: usize) -> usize {
     usize::from(len >= 512 << 10)
 }
 
+/// The receiver reads shorter messages alone.
+pub(super) const HELPED_FROM: usize = 256 << 10;
+
 /// The length class of a message that the sender may help to copy. What fits the caches of one core moves between the two if both copy it.
 pub(super) fn helped_class(len: usize) -> usize {
-    (len / SHORTEST).max(1).ilog2().min(HELPED_CLASSES as u32 - 1) as usize
+    (len / HELPED_FROM).max(1).ilog2().min(HELPED_CLASSES as u32 - 1) as usize
 }
 
-/// From [`SHORTEST`] to 2 MiB.
+/// From [`HELPED_FROM`] to 2 MiB.
 const HELPED_CLASSES: usize = 4;
 
 /// The length class of a message between devices: what a copy by the device costs hardly depends on its length up to a megabyte, and may be

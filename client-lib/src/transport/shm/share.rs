@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use super::choice::{Way, ticks};
-use super::link::{LinkState, helped_class, long_class};
+use super::link::{HELPED_FROM, LinkState, helped_class, long_class};
 use super::ring::{DATA, SlotData};
 use super::ticket::TICKETS;
 use super::{HELP, Shm, put};
@@ -29,8 +29,6 @@ use crate::memory::{Buffer, Room};
 use crate::shared_memory::cma;
 use crate::shared_memory::sync::{Ordering, fence};
 
-/// The receiver reads shorter messages alone.
-pub(super) const SHORTEST: usize = 256 << 10;
 /// The two ways to read a message from its sender's memory.
 const BY_BOTH: Way = Way::First;
 const BY_RECEIVER: Way = Way::Second;
@@ -261,7 +259,7 @@ impl Shm {
     /// Tells the sender where the message belongs, if it is long and the sender may have time.
     pub(super) fn ask_for_help(&mut self, index: usize, region: Region, into: &Buffer, len: usize) -> Option<Copy> {
         // A sender that reads messages of this process has no time.
-        if len < SHORTEST || self.offers.is_read_by(index) {
+        if len < HELPED_FROM || self.offers.is_read_by(index) {
             return None;
         }
         let address = into.as_contiguous()? as u64;
@@ -308,7 +306,7 @@ impl Shm {
     fn learn_pull(&mut self, index: usize, way: Way, ticks: u64, len: usize) {
         if let LinkState::Up(up) = &mut self.links[index].state {
             up.long[long_class(len)].learn_least(Way::Second, ticks, len);
-            if len >= SHORTEST {
+            if len >= HELPED_FROM {
                 up.helped[helped_class(len)].learn_least(way, ticks, len);
             }
         }
