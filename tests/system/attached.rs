@@ -31,7 +31,7 @@ fn words<'a>(program: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Waits until no job runs.
-fn until_idle(dvm: &Dvm) {
+pub(crate) fn until_idle(dvm: &Dvm) {
     eventually("all jobs have ended", Duration::from_secs(20), || {
         dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
