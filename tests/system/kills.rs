@@ -135,7 +135,7 @@ fn campaign(mpi: Mpi, spawning: Mpi, kills: usize, seed: u64) {
             assert!(printed == expected, "rank {rank} of job {detached}: {} lines", printed.lines().count());
         }
     }
-    // A node that has not found the restarted head yet has still to tell it that the last group's members have left.
+    // A node that has not reconnected to the restarted head yet still has to report that the last group's members have left.
     until_idle(&dvm);
     println!("{killed} kills of the head under {} jobs with {mpi:?}: none has noticed", rounds * (kinds.len() + 2));
 }

@@ -61,7 +61,7 @@ pub use work::{Work, refuse};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use counting::{Counters, Desk};
+use counting::{Counters, Membership};
 
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
@@ -120,7 +120,7 @@ pub(super) struct Mark {
 pub struct Node {
     area: Area,
     rank: u32,
-    desk: Desk,
+    membership: Membership,
     /// The number of this member's next operation.
     next: u64,
     /// The number of operations at which all members are known to have arrived.
@@ -154,7 +154,7 @@ impl Node {
         let checked = vec![0; area.shape().members as usize];
         let (pid, word) = (std::process::id(), Box::new(word));
         Self {
-            desk: Desk::of(rank, area.shape()),
+            membership: Membership::of(rank, area.shape()),
             area,
             rank,
             next: 0,
@@ -257,7 +257,7 @@ impl Node {
         if awaited {
             self.wake();
         }
-        let last = self.round(number).arrivals.count(self.desk, number / DEPTH + 1);
+        let last = self.round(number).arrivals.count(self.membership, number / DEPTH + 1);
         (number, if last { Arrival::Last } else { Arrival::Wait })
     }
 

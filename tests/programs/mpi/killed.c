@@ -20,7 +20,7 @@ static void together(void) {
         since = now();
         CHECK(MPI_Allreduce(&since, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS);
     }
-    /* It dies when all others have left the last one. */
+    /* The last rank dies only when all others have completed the last reduction. */
     for (int from = 0; from < size - 1 && rank == size - 1; from++)
         MPI_Recv(NULL, 0, MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (rank == size - 1)

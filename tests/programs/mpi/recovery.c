@@ -275,7 +275,7 @@ static int hangs(int kind) {
                 CHECK(collective(MPI_COMM_WORLD, kind, n, blocks) == MPI_SUCCESS);
     CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm) == MPI_SUCCESS);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    /* Who leaves it knows that all have the communicator: then a rank may die. */
+    /* A rank that has left the barrier knows that all ranks have the communicator; only then may one die. */
     MPI_Barrier(MPI_COMM_WORLD);
     state = (unsigned long)time(NULL) + (unsigned long)kind;
     if (rank == size / 2)

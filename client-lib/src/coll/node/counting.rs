@@ -1,7 +1,7 @@
 //! Counts the members that have arrived at an operation.
 //!
-//! Each member adds one to a counter; whoever completes it is the last. A line to which all add moves from core to core as often as there are
-//! members, one after the other. So with more than [`FLAT`] members, each group of neighbours has a counter of its own, and the last of a group
+//! Each member adds one to a counter, and the one that brings it to the full number is the last. If all members add to one counter, its cache
+//! line moves from core to core once for each of them, one move after the other. So with more than [`FLAT`] members, each group of neighbours has a counter of its own, and the last of a group
 //! adds one to that of all groups: at most about 2√n moves follow each other instead of n (8 for 16 members, 22 for 128), and those of different
 //! groups happen at the same time. Launchers put ranks that follow each other on cores near each other. Members that share cores do not use one
 //! line at the same time; they use one counter.
@@ -31,16 +31,16 @@ pub(super) struct Counters {
     groups: [Line<AtomicU64>; GROUPS],
 }
 
-/// Where a member counts.
+/// Which counters a member adds to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Desk {
+pub(super) struct Membership {
     /// Its group, and how many members that has.
     group: Option<(usize, u64)>,
     /// How many are counted by the counter of all: groups, or members.
     all: u64,
 }
 
-impl Desk {
+impl Membership {
     /// For the member with this rank.
     pub(super) fn of(rank: u32, Shape { members, in_groups, .. }: Shape) -> Self {
         if members <= FLAT || !in_groups {
@@ -60,16 +60,16 @@ fn is_square(number: u32) -> bool {
 impl Counters {
     /// Counts a member for the `turn`-th time, from 1; returns whether it is the last one. What a member wrote before is visible to the last.
     #[inline]
-    pub(super) fn count(&self, desk: Desk, turn: u64) -> bool {
+    pub(super) fn count(&self, membership: Membership, turn: u64) -> bool {
         let completes = |counter: &Line<AtomicU64>, of: u64| {
             counter.0.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == of.wrapping_mul(turn)
         };
-        if let Some((group, members)) = desk.group
+        if let Some((group, members)) = membership.group
             && !self.groups.get(group).is_some_and(|counter| completes(counter, members))
         {
             return false;
         }
-        completes(&self.all, desk.all)
+        completes(&self.all, membership.all)
     }
 }
 
@@ -87,8 +87,8 @@ impl Counters {
 mod tests {
     use super::*;
 
-    fn desk(rank: u32, members: u32) -> Desk {
-        Desk::of(rank, Shape { members, slot: 4096, in_groups: true })
+    fn membership(rank: u32, members: u32) -> Membership {
+        Membership::of(rank, Shape { members, slot: 4096, in_groups: true })
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
                 let step = (7 + 4 * turn as u32..).find(|step| gcd(*step, members) == 1).expect("there are primes");
                 for nth in 0..members {
                     let rank = (nth * step + turn as u32) % members;
-                    let is_last = counters.count(desk(rank, members), turn);
+                    let is_last = counters.count(membership(rank, members), turn);
                     assert_eq!(is_last, nth == members - 1, "{nth} of {members}, turn {turn}");
                 }
             }
@@ -115,11 +115,15 @@ mod tests {
     #[test]
     fn a_counter_has_few_users() {
         for members in 2..=Shape::MOST {
-            let desks: Vec<Desk> = (0..members).map(|rank| desk(rank, members)).collect();
-            let longest = desks.iter().map(|desk| desk.group.map_or(0, |(_, of)| of) + desk.all).max();
+            let memberships: Vec<Membership> = (0..members).map(|rank| membership(rank, members)).collect();
+            let longest =
+                memberships.iter().map(|membership| membership.group.map_or(0, |(_, of)| of) + membership.all).max();
             let bound = u64::from(if members <= FLAT { members } else { 2 * (members.isqrt() + 1) });
             assert!(longest <= Some(bound), "{longest:?} of {members}");
-            assert!(desks.iter().all(|desk| desk.group.is_none_or(|(group, _)| group < GROUPS)), "{members}");
+            assert!(
+                memberships.iter().all(|membership| membership.group.is_none_or(|(group, _)| group < GROUPS)),
+                "{members}"
+            );
         }
     }
 }

@@ -299,6 +299,24 @@ mod tests {
     }
 
     #[test]
+    fn a_way_whose_measurement_is_late_is_tried_again_only_after_some_uses() {
+        let mut choice = Choice::default();
+        choice.learn_least(Way::First, 100, 1024);
+        choice.learn_least(Way::Second, 50, 1024);
+        assert!(!choice.has_shown(Way::Second), "one sample of each is not enough");
+        let mut firsts = 0;
+        for _ in 0..2 * LATE {
+            match choice.choose().0 {
+                Way::First => firsts += 1,
+                Way::Second => choice.learn_least(Way::Second, 50, 1024),
+            }
+        }
+        assert_eq!(firsts, 2);
+        (0..ENOUGH).for_each(|_| choice.learn_least(Way::First, 100, 1024));
+        assert!(choice.has_shown(Way::Second) && !choice.has_shown(Way::First));
+    }
+
+    #[test]
     fn one_interruption_does_not_change_the_way() {
         let mut choice = Choice::default();
         uses(&mut choice, 100, [100, 150]);

@@ -393,6 +393,28 @@ fn where_parts_are_faster_a_message_is_requested_in_parts_and_these_are_timed() 
 }
 
 #[test]
+fn among_other_messages_parts_are_not_tried() {
+    let mut world: [Process; 2] = world("among", |config| config);
+    connect(&mut world);
+    let (mut source, mut target) = (pattern(100_000, 1), vec![0; 100_000]);
+    // SAFETY: both vectors live to the end of the test.
+    let (from, into) = unsafe {
+        (Buffer::contiguous(source.as_mut_ptr(), source.len()), Buffer::contiguous(target.as_mut_ptr(), target.len()))
+    };
+    let region = world[0].shm.offer(Peer(1), &from).unwrap();
+    prefer(&mut world[1], Way::First);
+    let pull = |process: &mut Process| process.shm.pull(Peer(0), region, &into, 100_000, 1);
+    let own = world[1].shm.offer(Peer(0), &from).unwrap();
+    assert_eq!(pull(&mut world[1]), Ok(Pulled::Now), "this process sends a long message, too");
+    world[1].shm.withdraw(Peer(0), own);
+    send(&mut world, 0, 1, &EAGER, b"next");
+    assert_eq!(pull(&mut world[1]), Ok(Pulled::Now), "another message waits");
+    world[1].poll();
+    prefer(&mut world[1], Way::First);
+    assert_eq!(pull(&mut world[1]), Err(PullRefused), "alone, it comes in parts");
+}
+
+#[test]
 fn senders_measure_how_to_fill_large_cells_while_they_send() {
     let mut world: [Process; 2] = world("fill", |config| config);
     connect(&mut world);

@@ -91,6 +91,33 @@ fn a_message_is_complete_with_the_senders_last_piece_and_refused_if_that_piece_f
 }
 
 #[test]
+fn help_is_not_asked_for_where_it_costs_more_or_the_sender_has_messages_to_read() {
+    let mut message = Message::new("share measured");
+    assert_eq!(message.read(), Ok(Pulled::Now));
+    let mut asks = |receiver: &mut Process| {
+        receiver.shm.ask_for_help(0, message.region, &buffer(&mut message.target), LEN).is_some()
+    };
+    let receiver = &mut message.world[1];
+    let set = |receiver: &mut Process, both: u64, alone: u64| {
+        let LinkState::Up(up) = &mut receiver.shm.links[0].state else { panic!("not connected") };
+        up.alone = 0;
+        up.helped = Default::default();
+        for helped in &mut up.helped {
+            helped.learn(Way::First, both, 1024);
+            helped.learn(Way::Second, alone, 1024);
+        }
+    };
+    set(receiver, 2000, 1000);
+    assert!(!asks(receiver), "it costs more");
+    set(receiver, 1000, 2000);
+    let mut own = vec![0; 4096];
+    let own = receiver.shm.offer(Peer(0), &buffer(&mut own)).unwrap();
+    assert!(!asks(receiver), "the sender reads what this process has offered");
+    receiver.shm.withdraw(Peer(0), own);
+    assert!(asks(receiver));
+}
+
+#[test]
 fn memory_that_is_not_offered_is_not_written() {
     let mut message = Message::new("share withdrawn");
     message.world[0].shm.withdraw(Peer(1), message.region);
