@@ -168,7 +168,10 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         setup::setup(&[])?;
         measure(&wanted, &record)?;
     }
-    let cells = cells::read(&fs::read_to_string(&record).with_context(|| format!("read {}", record.display()))?)?;
+    let cells =
+        cells::read(&fs::read_to_string(&record).with_context(|| {
+            format!("read {} (--draw needs a sweep: run it without --draw first)", record.display())
+        })?)?;
     fs::create_dir_all(&into)?;
     let maps = heat::write(&cells, &into)?;
     tables::write(&cells, &maps, &into)?;
