@@ -31,7 +31,9 @@ fn with_standbys(settings: &str, count: usize) -> Dvm {
         dvm.ctl(&format!("head allow node{}", 3 + at)).ok();
     }
     until(&dvm, "node0", "the standbys may take over", |lease| {
-        lease["state"] == "held" && lease["candidates"].as_array().is_some_and(|nodes| nodes.len() == count)
+        let is_bounded = lease["left_ms"].as_u64().is_some_and(|left| left > 0);
+        let candidates = lease["candidates"].as_array().map(Vec::len);
+        lease["state"] == "held" && candidates == Some(count) && is_bounded == (count > 0)
     });
     dvm
 }
@@ -282,8 +284,11 @@ fn etcd_may_demand_certificates_and_must_have_one_of_its_authority() {
     }
     dvm.kill(0);
     end_steps_of(&dvm, 0);
-    let head = until_head(&dvm, 1, 3);
+    let head = until_head(&dvm, 1, 4);
     assert_eq!(head, "node3-head");
+    until(&dvm, "node1", "no standby may take over, so the head may act without end", |lease| {
+        lease["state"] == "held" && lease["candidates"] == serde_json::json!([]) && lease["left_ms"].is_null()
+    });
     assert_eq!(dvm.ctl("--dvm node1 run -n 2 --host node1 echo hello").deadline(PATIENCE).ok(), "hello\n".repeat(2));
     stop(&dvm, &head);
 }
@@ -329,7 +334,7 @@ fn etcd_may_have_users_whose_logins_end_with_a_restart() {
     until(&dvm, "node0", "the head renews its lease with a new login", held);
     dvm.kill(0);
     end_steps_of(&dvm, 0);
-    let head = until_head(&dvm, 1, 3);
+    let head = until_head(&dvm, 1, 4);
     assert_eq!(head, "node3-head");
     stop(&dvm, &head);
 }

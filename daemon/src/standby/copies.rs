@@ -200,12 +200,12 @@ impl Copies {
             Some(Ground::Confirmed) => lease::State::Confirmed,
             None => lease::State::Waiting,
         };
-        let left = held.may_act_until().map_or(Duration::ZERO, |until| until.saturating_sub(now));
+        let until = if state == lease::State::Waiting { Some(now) } else { held.may_act_until() };
         Some(Lease {
             state: state.into(),
             why: self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             candidates: held.candidates().into_iter().flatten().copied().collect(),
-            left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            left_ms: until.map(|until| u64::try_from(until.saturating_sub(now).as_millis()).unwrap_or(u64::MAX)),
         })
     }
 

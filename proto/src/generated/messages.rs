@@ -4391,9 +4391,9 @@ pub struct Lease {
     /// The standbys that may take over by themselves.
     #[prost(uint32, repeated, tag = "3")]
     pub candidates: ::prost::alloc::vec::Vec<u32>,
-    /// How long the head may act if nothing more is heard.
-    #[prost(uint64, tag = "4")]
-    pub left_ms: u64,
+    /// How long the head may act if nothing more is heard; absent: without end, because no standby may take over by itself.
+    #[prost(uint64, optional, tag = "4")]
+    pub left_ms: ::core::option::Option<u64>,
 }
 /// Nested message and enum types in `Lease`.
 pub mod lease {
