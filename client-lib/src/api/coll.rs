@@ -6,6 +6,7 @@
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 #![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
+mod brief;
 mod compared;
 mod intranode;
 mod plan;
@@ -26,6 +27,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
+use brief::attempt;
 use compared::compare;
 use plan::{On, Plan, What, inter, intra, layout};
 
@@ -49,10 +51,17 @@ macro_rules! forms {
     $(
         #[doc = concat!("`MPI_", $names, "`.")]
         pub unsafe fn $blocking(rt: &Runtime, $($name: $type,)* $comm: CommHandle) -> MpiResult {
+            /// Most calls do not need this code, nor its memory on the stack.
+            #[inline(never)]
+            unsafe fn complete_any(guard: &mut Guard<'_>, $($name: $type,)* $comm: CommHandle) -> MpiResult {
+                // SAFETY: the caller's promise.
+                let plan = unsafe { Plan::$plan(guard, $($name,)* $comm)? };
+                complete(guard, plan)
+            }
             let mut guard = rt.lock();
+            attempt!($plan (&mut guard, $($name,)* $comm));
             // SAFETY: the caller's promise.
-            let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
-            complete(&mut guard, plan)
+            unsafe { complete_any(&mut guard, $($name,)* $comm) }
         }
 
         #[doc = concat!("`MPI_", $names, "`, the non-blocking form.")]

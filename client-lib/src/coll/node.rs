@@ -34,6 +34,7 @@
 )]
 
 mod area;
+mod brief;
 mod combine;
 mod counting;
 mod faster;
@@ -51,6 +52,7 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
+pub use brief::{Brief, Met, fits};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
@@ -178,12 +180,20 @@ impl Node {
         self.pulls
     }
 
+    /// This member's rank.
+    #[inline]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// The number of members.
+    #[inline]
     pub fn size(&self) -> u32 {
         self.area.shape().members
     }
 
     /// How many bytes one member can leave in one operation.
+    #[inline]
     pub fn room(&self) -> usize {
         self.area.shape().slot
     }
@@ -194,19 +204,19 @@ impl Node {
         self.size() > 2
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark(&self, number: u64, member: u32) -> &Mark {
         &self.area.marks()[(u64::from(member) * DEPTH + number % DEPTH) as usize]
     }
 
-    #[inline]
+    #[inline(always)]
     fn round(&self, number: u64) -> &Round {
         &self.area.head().rounds[(number % DEPTH) as usize]
     }
 
     /// Whether the memory for the next operation is free; `is_short`: what this member leaves fits in the mark. A member that is as far ahead
     /// of the others as the marks allow waits until it is only half as far ahead: then one look at their lines serves several operations.
-    #[inline]
+    #[inline(always)]
     fn has_room(&mut self, is_short: bool) -> bool {
         if is_short {
             return self.next < DEPTH || self.known + DEPTH > self.next + 1 || self.all_arrived(self.next - DEPTH / 2);
@@ -215,7 +225,7 @@ impl Node {
     }
 
     /// Whether all have arrived at an operation and its result has been computed.
-    #[inline]
+    #[inline(always)]
     fn all_arrived(&mut self, number: u64) -> bool {
         if self.known > number {
             return true;
@@ -232,14 +242,14 @@ impl Node {
     }
 
     /// Whether a member has arrived at an operation.
-    #[inline]
+    #[inline(always)]
     fn has_arrived(&self, number: u64, member: u32) -> bool {
         self.mark(number, member).number.load(Ordering::Acquire) > number
     }
 
     /// Arrives at the next operation, whose memory must be free, with `len` bytes of data that `fill` writes. `stamp`
     /// identifies the call. `awaited` says that another member may wait for this member alone.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(Room<'_>)) -> (u64, Arrival) {
         let number = self.next;
         self.next += 1;

@@ -14,7 +14,7 @@ use crate::datatype::Repr;
 
 /// A loop over a number of elements of `input` and `inout`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kernel {
+pub struct Kernel {
     function: Function,
     /// The number of the loop's elements per element of the datatype.
     scale: usize,
@@ -23,11 +23,13 @@ pub(super) struct Kernel {
 type Function = unsafe fn(*const u8, *mut u8, usize);
 
 impl Kernel {
+    /// Sets `inout[i] = input[i] op inout[i]` for `count` elements of the datatype.
+    ///
     /// # Safety
     ///
     /// There must be `count` elements in `input`, to be read, and in `inout`, to be written.
     #[inline]
-    pub(super) unsafe fn run(self, input: *const u8, inout: *mut u8, count: usize) {
+    pub unsafe fn run(self, input: *const u8, inout: *mut u8, count: usize) {
         // SAFETY: the caller's promise.
         unsafe { (self.function)(input, inout, count * self.scale) };
     }

@@ -12,5 +12,6 @@ mod operation;
 mod reduction;
 
 pub use builtin::Builtin;
+pub use kernel::Kernel;
 pub use operation::{OpRef, UserOp};
-pub use reduction::Reduction;
+pub use reduction::{Reduction, loop_for};

@@ -5,11 +5,19 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use super::builtin::Builtin;
 use super::kernel::{Kernel, kernel};
 use super::operation::{OpRef, UserOp};
-use crate::abi::DatatypeHandle;
-use crate::datatype::Datatype;
+use crate::abi::{DatatypeHandle, OpHandle};
+use crate::datatype::{Datatype, Element};
 use crate::error::{MpiError, MpiResult};
+
+/// The loop for a predefined operation on a predefined datatype; `None` if either is something else, or they do not go together.
+#[inline]
+pub fn loop_for(op: OpHandle, datatype: DatatypeHandle) -> Option<Kernel> {
+    let (op, element) = (Builtin::of(op)?, Element::of(datatype)?);
+    if op.accepts(element.class()) { kernel(op, element.repr()) } else { None }
+}
 
 /// Combines elements of one datatype with one operation.
 #[derive(Debug, Clone)]

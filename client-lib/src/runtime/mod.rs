@@ -171,7 +171,7 @@ impl Runtime {
         // SAFETY: the lock is held.
         let state = unsafe { &mut *self.state.get() };
         if state.is_none() {
-            *state = Some(Box::default());
+            make(state);
         }
         Guard { runtime: self, visits: false }
     }
@@ -196,6 +196,13 @@ impl Runtime {
             _ => Phase::After,
         }
     }
+}
+
+/// Makes the state at the first call.
+#[cold]
+#[inline(never)]
+fn make(state: &mut Option<Box<State>>) {
+    *state = Some(Box::default());
 }
 
 /// The state, locked.

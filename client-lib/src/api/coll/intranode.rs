@@ -31,7 +31,7 @@ const SLOT: usize = 64 << 10;
 const WORTH_IT: u32 = 3;
 
 /// How many times a member with a core of its own polls before it checks anything else.
-const POLLS: usize = 200;
+pub(super) const POLLS: usize = 200;
 
 /// How a call is executed over the shared memory.
 enum How<'a> {
@@ -181,7 +181,7 @@ fn complete<T>(
     wait(guard, members, node, poll)
 }
 
-fn wait<T>(
+pub(super) fn wait<T>(
     guard: &mut Guard<'_>,
     members: &Members,
     node: &mut Node,

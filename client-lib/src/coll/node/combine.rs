@@ -124,31 +124,38 @@ impl Work<'_> {
     /// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room
     /// for them.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
-    fn combine(
-        &self,
-        node: &Node,
-        number: u64,
-        members: u32,
-        whole: usize,
-        (at, len): (usize, usize),
-        result: *mut u8,
-    ) {
+    fn combine(&self, node: &Node, number: u64, members: u32, whole: usize, part: (usize, usize), result: *mut u8) {
         let Some(reduction) = self.reduction else { return };
-        let count = len / self.cut.unit;
-        for member in 0..members {
-            node.with_data(number, member, whole, |data| {
-                let from = data.cast::<u8>().wrapping_add(at);
-                // SAFETY: the part lies within a member's data, which that member does not change until all have read
-                // it; only this member uses this part of `result`. Predefined operations commute, so they may be applied
-                // from the right.
-                unsafe {
-                    if member == 0 {
-                        result.copy_from(from, len);
-                    } else {
-                        reduction.apply(from, result, count);
-                    }
-                }
-            });
-        }
+        let count = part.1 / self.cut.unit;
+        // SAFETY: `combine` passes the addresses of so many elements.
+        combine(node, number, members, whole, part, result, |from, into| unsafe { reduction.apply(from, into, count) });
+    }
+}
+
+/// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room for
+/// them: `apply(from, into)` combines the elements of one of them with what is there.
+#[inline(always)]
+#[expect(unsafe_code, reason = "elements at addresses")]
+pub(super) fn combine(
+    node: &Node,
+    number: u64,
+    members: u32,
+    whole: usize,
+    (at, len): (usize, usize),
+    result: *mut u8,
+    apply: impl Fn(*const u8, *mut u8),
+) {
+    for member in 0..members {
+        node.with_data(number, member, whole, |data| {
+            let from = data.cast::<u8>().wrapping_add(at);
+            // The part lies within a member's data, which that member does not change until all have read it; only this member uses this
+            // part of `result`. Predefined operations commute, so they may be applied from the right.
+            if member == 0 {
+                // SAFETY: as above.
+                unsafe { result.copy_from(from, len) };
+            } else {
+                apply(from, result);
+            }
+        });
     }
 }

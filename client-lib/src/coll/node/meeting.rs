@@ -19,7 +19,7 @@ impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
     /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in the mark. The error is that a member has died
     /// meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(super) fn meet(
         &mut self,
         waits: &mut Option<u64>,
@@ -45,7 +45,7 @@ impl Node {
     }
 
     /// Whether the awaited members have arrived at an operation.
-    #[inline]
+    #[inline(always)]
     fn is_there(&mut self, number: u64, awaited: Awaited) -> bool {
         match awaited {
             Awaited::None => true,
@@ -68,7 +68,7 @@ impl Node {
     }
 
     /// The error of a call that will never end, if a member has died.
-    #[inline]
+    #[inline(always)]
     pub(super) fn died<T>(&self) -> Option<MpiResult<T>> {
         self.broken().map(|rank| Err(died(rank)))
     }

@@ -167,6 +167,86 @@ fn every_call_in_a_long_sequence_gives_each_member_its_result() {
     }
 }
 
+/// The way of a short call: members decide it alone.
+fn brief(call: Call, node: &mut Node, send: &mut [u32], recv: &mut [u32]) -> MpiResult {
+    let (me, in_place) = (node.rank as usize, send.is_empty());
+    let kernel = crate::op::loop_for(OpHandle(MPI_SUM), DatatypeHandle(MPI_UINT32_T));
+    let to = if recv.is_empty() { std::ptr::null_mut() } else { recv.as_mut_ptr().cast::<u8>() };
+    let from = match call {
+        Call::Gather { block, .. } | Call::Allgather { block, .. } if in_place => to.wrapping_add(me * block as usize),
+        _ if in_place => to,
+        _ => send.as_mut_ptr().cast(),
+    };
+    // SAFETY: the words outlive the call, and are as many as it says.
+    let brief = unsafe { Brief::<0>::new(call, from, to, kernel) };
+    let mut met = Met::default();
+    loop {
+        if let Some(result) = brief.poll(node, &mut met) {
+            return result;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn members_may_execute_a_short_call_in_either_way() {
+    for members in [2, 3, 5, 16] {
+        let (briefs, _) = together(members, |node| {
+            let (me, sum, mut briefs) = (node.rank, sum(), 0);
+            for operation in 0..if members == 16 { 300 } else { 1000 } {
+                let (call, mut send, mut recv, after) = call(operation, me, members);
+                let is_in_place_for_each = matches!(call, Call::Alltoall { in_place: true, .. });
+                let is_brief = (operation + u64::from(me)) % 3 > 0 || operation % 7 == 0;
+                if is_brief && fits(call, members, SLOT) && !is_in_place_for_each {
+                    briefs += 1;
+                    assert_eq!(brief(call, node, &mut send, &mut recv), Ok(()), "{call:?} on {me} of {members}");
+                } else {
+                    let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+                    let mut work = Work::new(call, &operands, Some(&sum), None, node);
+                    assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
+                }
+                assert_eq!(recv, after, "{call:?} on {me} of {members}, operation {operation}");
+            }
+            briefs
+        });
+        assert!(briefs.iter().all(|briefs| *briefs > 50), "{briefs:?}");
+    }
+}
+
+#[test]
+fn a_short_call_takes_one_operation_over_slots_at_any_size() {
+    let (reduction, longer) = (sum(), [1_u64, 7, 48, 49, 500, 4095, 4096, 4097, 1 << 14, 1 << 17]);
+    for (members, room) in
+        [2, 3, 4, 5, 16, 17, 64, 128, 1024].into_iter().flat_map(|members| [(members, 65_536), (members, 4096)])
+    {
+        for len in longer.into_iter().flat_map(|len| [len, len * 4]) {
+            let (root, in_place, commutes, block) = (1, false, true, len);
+            let vector = Vector { count: len.div_ceil(4), unit: 4 };
+            let calls = [
+                Call::Barrier,
+                Call::Bcast { root, len },
+                Call::Gather { root, block, in_place },
+                Call::Scatter { root, block, in_place },
+                Call::Allgather { block, in_place },
+                Call::Alltoall { block, in_place },
+                Call::Reduce { root, vector, commutes, in_place },
+                Call::Allreduce { vector, commutes, in_place },
+                Call::ReduceScatterBlock { block: vector, commutes, in_place },
+                Call::Scan { vector, in_place },
+                Call::Exscan { vector, in_place },
+            ];
+            for call in calls.into_iter().filter(|call| fits(*call, members, room)) {
+                for pulls in [false, true] {
+                    let way = way(call, members, room, pulls, u32::MAX, Some(&reduction), true);
+                    assert_eq!(way, Some(Way::Slots), "{call:?}, {members} members, {room} bytes");
+                }
+                let cut = super::way::Cut::of(call, members, room);
+                assert!(cut.is_whole() && !cut.is_sliced && cut.operations() == 1, "{call:?}, {members}, {room}");
+            }
+        }
+    }
+}
+
 #[test]
 fn members_that_call_different_functions_get_an_error() {
     for members in [2, 3] {

@@ -71,12 +71,7 @@ impl<'a> Work<'a> {
     /// Whether what a member leaves fits in the mark.
     #[inline]
     fn is_short(&self, node: &Node) -> bool {
-        let blocks = match self.call {
-            Call::Scatter { .. } | Call::Alltoall { .. } | Call::ReduceScatterBlock { .. } => node.size() as usize,
-            Call::Barrier | Call::Bcast { .. } | Call::Gather { .. } | Call::Allgather { .. } => 1,
-            Call::Reduce { .. } | Call::Allreduce { .. } | Call::Scan { .. } | Call::Exscan { .. } => 1,
-        };
-        self.cut.block().saturating_mul(blocks) <= SMALL
+        self.cut.block().saturating_mul(blocks(self.call, node.size())) <= SMALL
     }
 
     fn awaited(&self, me: u32) -> Awaited {
@@ -84,17 +79,7 @@ impl<'a> Work<'a> {
         if self.cut.is_sliced || self.index == 0 && !self.cut.is_whole() {
             return Awaited::All;
         }
-        match self.call {
-            Call::Bcast { root, .. } | Call::Scatter { root, .. } if root != me => Awaited::One(root),
-            Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => Awaited::All,
-            Call::Bcast { .. } | Call::Scatter { .. } | Call::Gather { .. } | Call::Reduce { .. } => Awaited::None,
-            Call::Barrier
-            | Call::Allgather { .. }
-            | Call::Alltoall { .. }
-            | Call::Allreduce { .. }
-            | Call::ReduceScatterBlock { .. } => Awaited::All,
-            Call::Scan { .. } | Call::Exscan { .. } => Awaited::Before(me),
-        }
+        awaited(self.call, me)
     }
 
     /// Leaves this member's data for the others, and computes if it is the last one.
@@ -241,13 +226,41 @@ impl<'a> Work<'a> {
     /// Whether the members that this one depends on have called the same function.
     #[inline]
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        let (awaited, own) = (self.awaited(node.rank), stamp(self.call));
-        if awaited == Awaited::All {
-            return agreed(node, number, own);
-        }
-        let differing = node.differing(number, awaited, |stamp| differ(stamp, own));
-        differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
+        agreed_among(node, number, self.awaited(node.rank), stamp(self.call))
     }
+}
+
+/// The members that a member waits for in the only operation of a call.
+#[inline(always)]
+pub(super) fn awaited(call: Call, me: u32) -> Awaited {
+    match call {
+        Call::Bcast { root, .. } | Call::Scatter { root, .. } if root != me => Awaited::One(root),
+        Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => Awaited::All,
+        Call::Bcast { .. } | Call::Scatter { .. } | Call::Gather { .. } | Call::Reduce { .. } => Awaited::None,
+        Call::Barrier | Call::Allgather { .. } | Call::Alltoall { .. } => Awaited::All,
+        Call::Allreduce { .. } | Call::ReduceScatterBlock { .. } => Awaited::All,
+        Call::Scan { .. } | Call::Exscan { .. } => Awaited::Before(me),
+    }
+}
+
+/// How many blocks a member leaves at most.
+#[inline(always)]
+pub(super) fn blocks(call: Call, members: u32) -> usize {
+    match call {
+        Call::Scatter { .. } | Call::Alltoall { .. } | Call::ReduceScatterBlock { .. } => members as usize,
+        Call::Barrier | Call::Bcast { .. } | Call::Gather { .. } | Call::Allgather { .. } => 1,
+        Call::Reduce { .. } | Call::Allreduce { .. } | Call::Scan { .. } | Call::Exscan { .. } => 1,
+    }
+}
+
+/// Whether the awaited members have left the same stamp as this member at an operation.
+#[inline(always)]
+pub(super) fn agreed_among(node: &Node, number: u64, awaited: Awaited, own: u64) -> MpiResult {
+    if awaited == Awaited::All {
+        return agreed(node, number, own);
+    }
+    let differing = node.differing(number, awaited, |stamp| differ(stamp, own));
+    differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
 }
 
 /// Copies bytes (offset, length) of the `whole` that a member has left into a buffer.
@@ -275,6 +288,7 @@ pub(super) fn write(into: &Buffer, at: usize, data: *const [u8]) {
 }
 
 /// Identifies a call: members with different stamps have called different functions.
+#[inline(always)]
 pub(super) fn stamp(call: Call) -> u64 {
     let (kind, root, len) = match call {
         Call::Barrier => (1, 0, 0),
