@@ -52,7 +52,7 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
-pub use brief::{Brief, Met, fits};
+pub use brief::{Brief, Met, UnevenBrief, VariedBrief, fits};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
@@ -137,6 +137,8 @@ pub struct Node {
     /// The verified pid of each member; 0 if not verified yet.
     checked: Box<[i32]>,
     faster: faster::Faster,
+    /// An operation at which this member has arrived, and that [`UnevenWork`] goes on with.
+    resumed: Option<u64>,
 }
 
 /// The next action after an arrival.
@@ -167,6 +169,7 @@ impl Node {
             word,
             checked: checked.into(),
             faster: Default::default(),
+            resumed: None,
         }
     }
 
@@ -196,6 +199,12 @@ impl Node {
     #[inline]
     pub fn room(&self) -> usize {
         self.area.shape().slot
+    }
+
+    /// The next [`UnevenWork`] goes on with this operation, at which this member has arrived.
+    #[cold]
+    fn resume(&mut self, number: u64) {
+        self.resumed = Some(number);
     }
 
     /// Whether arrivals are counted, so that the last member computes.

@@ -4,9 +4,11 @@
 //! a plan with its operands costs more than the operation. The functions here take the same arguments as those of [`super::plan`], and
 //! return `None` for every call that is not of this kind, or that is wrong: then nothing has happened, and the plan says what is wrong.
 
+mod uneven;
+
 use std::ffi::{c_int, c_void};
 
-use super::intranode::{POLLS, wait};
+use super::intranode::{polls, wait};
 use crate::abi::constants::MPI_IN_PLACE;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::coll::node::{Brief, Met, Node, Sharing, fits};
@@ -30,6 +32,10 @@ macro_rules! attempt {
     (reduce_scatter_block $arguments:tt) => { attempt!(@ reduce_scatter_block $arguments) };
     (scan $arguments:tt) => { attempt!(@ scan $arguments) };
     (exscan $arguments:tt) => { attempt!(@ exscan $arguments) };
+    (gatherv $arguments:tt) => { attempt!(@ gatherv $arguments) };
+    (scatterv $arguments:tt) => { attempt!(@ scatterv $arguments) };
+    (allgatherv $arguments:tt) => { attempt!(@ allgatherv $arguments) };
+    (alltoallv $arguments:tt) => { attempt!(@ alltoallv $arguments) };
     (@ $name:ident ($($argument:expr),*)) => {
         // SAFETY: the caller's promise.
         if let Some(result) = unsafe { brief::$name($($argument),*) } {
@@ -39,6 +45,7 @@ macro_rules! attempt {
     ($other:ident $arguments:tt) => {};
 }
 pub(super) use attempt;
+pub(super) use uneven::{allgatherv, alltoallv, gatherv, scatterv};
 
 /// `MPI_Barrier`.
 pub(super) unsafe fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> Option<MpiResult> {
@@ -216,7 +223,6 @@ unsafe fn run<const FUNCTION: u8>(
     comm: CommHandle,
     call: impl FnOnce(Here) -> Option<(Call, *const u8, *mut u8, Option<Kernel>)>,
 ) -> Option<MpiResult> {
-    let polls = if guard.spins() { POLLS } else { 1 };
     let node = node(guard, comm)?;
     let (call, send, recv, kernel) = call(Here::new(node.rank(), node.size()))?;
     if !fits(call, node.size(), node.room()) {
@@ -224,13 +230,33 @@ unsafe fn run<const FUNCTION: u8>(
     }
     // SAFETY: the caller's promise.
     let brief = unsafe { Brief::<FUNCTION>::new(call, send, recv, kernel) };
-    let mut met = Met::default();
+    let any = brief.any();
+    let is_over = |result: MpiResult| result.map(|()| true);
+    let result = complete(
+        guard,
+        comm,
+        move |node, met| brief.poll(node, met).map(is_over),
+        move |node, met| any.poll(node, met).map(is_over),
+    );
+    result.map(|result| result.map(|_| ()))
+}
+
+/// Polls by `poll` until the call is over, and if that takes long, by `again`; returns what they return.
+#[inline(always)]
+fn complete<P, A>(guard: &mut Guard<'_>, comm: CommHandle, poll: P, again: A) -> Option<MpiResult<bool>>
+where
+    P: Fn(&mut Node, &mut Met) -> Option<MpiResult<bool>>,
+    A: Fn(&mut Node, &mut Met) -> Option<MpiResult<bool>>,
+{
+    let (polls, node, mut met) = (polls(guard), node(guard, comm)?, Met::default());
     for _ in 0..polls {
-        if let Some(result) = brief.poll(node, &mut met) {
+        if let Some(result) = poll(node, &mut met) {
             return Some(result);
         }
     }
-    Some(wait_for(guard, comm, brief.any(), met))
+    // What another function gets the address of would not stay in registers.
+    let mut later = met;
+    Some(wait_for(guard, comm, &mut move |node| again(node, &mut later)))
 }
 
 /// The memory that the members of a communicator share, if they do.
@@ -243,9 +269,14 @@ fn node<'a>(guard: &'a mut Guard<'_>, comm: CommHandle) -> Option<&'a mut Node> 
     }
 }
 
+/// Waits for the end of a call that has not ended at once.
 #[cold]
 #[inline(never)]
-fn wait_for(guard: &mut Guard<'_>, comm: CommHandle, brief: Brief<0>, mut met: Met) -> MpiResult {
+fn wait_for(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    poll: &mut dyn FnMut(&mut Node) -> Option<MpiResult<bool>>,
+) -> MpiResult<bool> {
     let communicator = guard.comms.get_mut(comm)?;
     let (parties, context) = (&communicator.parties, communicator.collective_context());
     let here = Here::new(parties.place(), parties.all().len() as u32);
@@ -253,7 +284,7 @@ fn wait_for(guard: &mut Guard<'_>, comm: CommHandle, brief: Brief<0>, mut met: M
     let Sharing::Ready(mut shared) = std::mem::replace(&mut communicator.sharing, Sharing::Busy) else {
         return Err(MpiError::intern("the shared memory of a communicator is gone"));
     };
-    let result = wait(guard, &members, &mut shared.node, |node| brief.poll(node, &mut met));
+    let result = wait(guard, &members, &mut shared.node, poll);
     if let Ok(communicator) = guard.comms.get_mut(comm) {
         communicator.sharing = Sharing::Ready(shared);
     }

@@ -31,7 +31,7 @@ const SLOT: usize = 64 << 10;
 const WORTH_IT: u32 = 3;
 
 /// How many times a member with a core of its own polls before it checks anything else.
-pub(super) const POLLS: usize = 200;
+const POLLS: usize = 200;
 
 /// How a call is executed over the shared memory.
 enum How<'a> {
@@ -165,7 +165,13 @@ fn rest_by_messages(guard: &mut Guard<'_>, plan: &Plan, blocks: &[u32]) -> MpiRe
     by_messages(guard, plan.comm, &plan.members, schedule, plan.operands.clone(), |_| ())
 }
 
-/// Members with cores of their own are rarely far apart in time: they poll nothing else for about a microsecond.
+/// How often a call polls for the other members before it waits. Members with cores of their own are rarely far apart in time: they poll nothing
+/// else for about a microsecond.
+#[inline]
+pub(super) fn polls(guard: &Guard<'_>) -> usize {
+    if guard.spins() { POLLS } else { 1 }
+}
+
 #[inline]
 fn complete<T>(
     guard: &mut Guard<'_>,
@@ -173,7 +179,7 @@ fn complete<T>(
     node: &mut Node,
     mut poll: impl FnMut(&mut Node) -> Option<MpiResult<T>>,
 ) -> MpiResult<T> {
-    for _ in 0..if guard.spins() { POLLS } else { 1 } {
+    for _ in 0..polls(guard) {
         if let Some(result) = poll(node) {
             return result;
         }

@@ -1,6 +1,10 @@
 //! Short calls on data that lie in one piece of the host's memory: what [`super::Work`] does for every call, in a fraction of its
 //! instructions. Members may execute the same call in either way: what they leave for each other is the same.
 
+mod uneven;
+
+pub use uneven::{UnevenBrief, VariedBrief};
+
 use super::combine::combine;
 use super::meeting::Awaited;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};

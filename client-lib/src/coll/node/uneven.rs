@@ -71,12 +71,13 @@ pub struct UnevenWork<'a> {
 }
 
 /// The length in front of each block.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 impl<'a> UnevenWork<'a> {
     /// For a communicator whose members share memory in which blocks fit ([`UnevenWork::fits`]).
-    pub fn new(call: Uneven, operands: &'a Operands, node: &Node) -> Self {
-        let mut work = Self { call, operands, longest: 0, index: 0, waits: None, fault: None, rest: Vec::new() };
+    pub fn new(call: Uneven, operands: &'a Operands, node: &mut Node) -> Self {
+        let waits = node.resumed.take();
+        let mut work = Self { call, operands, longest: 0, index: 0, waits, fault: None, rest: Vec::new() };
         let others = (0..node.size()).filter(|member| *member != node.rank);
         work.longest = match call {
             Uneven::Gather { root, .. } if root == node.rank => 0,
@@ -115,7 +116,7 @@ impl<'a> UnevenWork<'a> {
             {
                 let longest = self.longest_of_all(node, number);
                 let pieces = if node.size() == 2 && node.pulls() { 1 } else { 16 };
-                let most = (PIECED_FOR_EACH / 2).min(pieces * self.most(node) as u64);
+                let most = (PIECED_FOR_EACH / 2).min(pieces * most(node) as u64);
                 if longest > most {
                     return Some(Ok(Rest::All));
                 }
@@ -140,20 +141,10 @@ impl<'a> UnevenWork<'a> {
         members > 1 && share(room, members) >= 2 * WORD
     }
 
-    /// The bytes of the longest block for one of the others that goes through a slot.
-    fn most(&self, node: &Node) -> usize {
-        uneven(node.size(), node.pulls(), (share(node.room(), node.size()) & !(WORD - 1)) - WORD)
-    }
-
-    /// The bytes of the longest block for the root that goes through a slot.
-    fn most_for_root(&self, node: &Node) -> usize {
-        uneven(node.size(), node.pulls(), node.room())
-    }
-
     fn operations(&self, node: &Node) -> usize {
         match self.call {
             Uneven::Gather { .. } | Uneven::Scatter { .. } => 1,
-            Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(self.most(node)).max(1),
+            Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(most(node)).max(1),
         }
     }
 
@@ -162,44 +153,31 @@ impl<'a> UnevenWork<'a> {
         match self.call {
             Uneven::Gather { .. } => self.longest as usize,
             Uneven::Scatter { root, .. } if root != node.rank => 0,
-            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                (node.size() as usize - 1) * self.stride(node, self.stamp())
-            }
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => (node.size() as usize - 1) * stride(node, self.stamp()),
         }
     }
 
     fn awaited(&self, node: &Node) -> Awaited {
-        let (me, room) = (node.rank, self.most_for_root(node) as u64);
+        let (me, room) = (node.rank, most_for_root(node) as u64);
         match self.call {
             Uneven::Alltoall { .. } => Awaited::All,
             Uneven::Gather { root, .. } if root == me => Awaited::All,
             // Before it sends a message, it must know that the root receives it.
             Uneven::Gather { root, .. } if self.longest > room => Awaited::One(root),
             Uneven::Scatter { root, .. } if root != me => Awaited::One(root),
-            Uneven::Scatter { .. } if self.longest > self.most(node) as u64 => Awaited::All,
+            Uneven::Scatter { .. } if self.longest > most(node) as u64 => Awaited::All,
             Uneven::Gather { .. } | Uneven::Scatter { .. } => Awaited::None,
         }
     }
 
     fn stamp(&self) -> u64 {
-        let (kind, root) = match self.call {
-            Uneven::Gather { root, .. } => (16, root),
-            Uneven::Scatter { root, .. } => (17, root),
-            Uneven::Alltoall { .. } => (18, 0),
-        };
-        kind << 56 | u64::from(root) << 32 | self.longest.min(u64::from(u32::MAX))
-    }
-
-    /// The distance of two blocks in the slot of a member that has left this stamp.
-    fn stride(&self, node: &Node, stamp: u64) -> usize {
-        let longest = (stamp as u32 as usize).min(self.most(node));
-        (WORD + longest).next_multiple_of(WORD)
+        stamp(self.call, self.longest)
     }
 
     /// Leaves this member's blocks, or a piece of each.
     fn arrive(&self, node: &mut Node) -> u64 {
         let (stamp, me, others) = (self.stamp(), node.rank, node.size() as usize - 1);
-        let (room, most) = (self.most_for_root(node), self.most(node));
+        let (room, most) = (most_for_root(node), most(node));
         let (number, arrival) = match self.call {
             Uneven::Gather { root, .. } if root != me && self.longest <= room as u64 => {
                 let send = &self.operands.send.buffer;
@@ -209,7 +187,7 @@ impl<'a> UnevenWork<'a> {
             Uneven::Gather { root, .. } => node.arrive(stamp, 0, root == me, |_| ()),
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
                 let is_rooted = matches!(self.call, Uneven::Scatter { .. });
-                let stride = self.stride(node, stamp);
+                let stride = stride(node, stamp);
                 node.arrive(stamp, others * stride, is_rooted, |slot| {
                     for index in 0..others {
                         let block = self.block_to((index + usize::from(index >= me as usize)) as u32);
@@ -254,7 +232,7 @@ impl<'a> UnevenWork<'a> {
         let Operands { send, recv, send_to, recv_from, .. } = self.operands;
         match self.call {
             Uneven::Gather { root, .. } if root != me => {
-                if self.longest > self.most_for_root(node) as u64 {
+                if self.longest > most_for_root(node) as u64 {
                     self.rest.push(me);
                 }
             }
@@ -264,7 +242,7 @@ impl<'a> UnevenWork<'a> {
                     let (len, into) = (stamp as u32 as usize, &recv_from[member as usize]);
                     if stamp == REFUSED {
                         self.fault = Some(disagrees(node, number, member));
-                    } else if len > self.most_for_root(node) {
+                    } else if len > most_for_root(node) {
                         self.rest.push(member);
                     } else if self.check(len, into.len(), member) {
                         take(node, number, member, len, (0, len), into, 0);
@@ -276,7 +254,7 @@ impl<'a> UnevenWork<'a> {
             }
             Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
             Uneven::Scatter { in_place, .. } => {
-                let most = self.most(node);
+                let most = most(node);
                 for member in others.filter(|member| send_to[*member as usize].len() > most) {
                     match node.stamp(number, member) {
                         REFUSED => self.fault = Some(disagrees(node, number, member)),
@@ -303,7 +281,7 @@ impl<'a> UnevenWork<'a> {
     /// Reads the block that a member has left for this one, or a piece of it.
     #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
     fn read_block(&mut self, node: &Node, number: u64, member: u32, into: &Buffer) {
-        let (stride, most) = (self.stride(node, node.stamp(number, member)), self.most(node));
+        let (stride, most) = (stride(node, node.stamp(number, member)), most(node));
         let whole = (node.size() as usize - 1) * stride;
         let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
         let mut word = [0; WORD];
@@ -328,6 +306,36 @@ impl<'a> UnevenWork<'a> {
         }
         len == expected
     }
+}
+
+/// The bytes of the longest block for one of the others that goes through a slot.
+#[inline]
+pub(super) fn most(node: &Node) -> usize {
+    uneven(node.size(), node.pulls(), (share(node.room(), node.size()) & !(WORD - 1)) - WORD)
+}
+
+/// The bytes of the longest block for the root that goes through a slot.
+#[inline]
+pub(super) fn most_for_root(node: &Node) -> usize {
+    uneven(node.size(), node.pulls(), node.room())
+}
+
+/// Identifies a call, and says how long this member's longest block is.
+#[inline]
+pub(super) fn stamp(call: Uneven, longest: u64) -> u64 {
+    let (kind, root) = match call {
+        Uneven::Gather { root, .. } => (16, root),
+        Uneven::Scatter { root, .. } => (17, root),
+        Uneven::Alltoall { .. } => (18, 0),
+    };
+    kind << 56 | u64::from(root) << 32 | longest.min(u64::from(u32::MAX))
+}
+
+/// The distance of two blocks in the slot of a member that has left this stamp.
+#[inline]
+pub(super) fn stride(node: &Node, stamp: u64) -> usize {
+    let longest = (stamp as u32 as usize).min(most(node));
+    (WORD + longest).next_multiple_of(WORD)
 }
 
 /// The bytes (offset, length) of a block that an operation brings.

@@ -1,0 +1,245 @@
+//! Short calls of the v forms: what [`super::super::UnevenWork`] does for every call. Where a call turns out to be unusual at the meeting
+//! (another function, a long block, a block of a wrong length), that goes on from there ([`Node::resume`]).
+
+use super::{MOST, Met, block, fits};
+use crate::coll::choice::Call;
+use crate::coll::node::meeting::Awaited;
+use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
+use crate::coll::node::way::share;
+use crate::coll::node::work::{self, agreed_among, differ};
+use crate::coll::node::{Arrival, Node, SMALL};
+use crate::error::MpiResult;
+
+/// The address and the bytes of a block.
+type Block = (*mut u8, usize);
+
+/// A call: `to` returns the block that this member gives to a member, `from` the one that it gets. Its own block is in its place if both are
+/// the same.
+#[derive(Debug, Clone, Copy)]
+pub struct UnevenBrief<To, From> {
+    call: Uneven,
+    to: To,
+    from: From,
+    /// The bytes of the longest block that this member leaves for another one.
+    longest: usize,
+}
+
+impl<To, From> UnevenBrief<To, From>
+where
+    To: Fn(u32) -> Block + Copy,
+    From: Fn(u32) -> Block + Copy,
+{
+    /// `None` if a block is too long.
+    ///
+    /// # Safety
+    ///
+    /// Until the call is over, the blocks of `to` must be readable, and those of `from` writable.
+    #[inline(always)]
+    pub unsafe fn new(call: Uneven, to: To, from: From, node: &Node) -> Option<Self> {
+        let (me, size) = (node.rank, node.size());
+        let others = || (0..size).filter(|member| *member != me);
+        let longest = match call {
+            Uneven::Gather { root, .. } if root == me => 0,
+            Uneven::Gather { root, .. } => to(root).1,
+            Uneven::Scatter { root, .. } if root != me => 0,
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => others().map(|member| to(member).1).max().unwrap_or(0),
+        };
+        let room = match call {
+            Uneven::Gather { .. } => most_for_root(node),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } if share(node.room(), size) >= 2 * WORD => most(node),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => 0,
+        };
+        (longest <= room.min(MOST)).then_some(Self { call, to, from, longest })
+    }
+
+    /// Continues the call; returns whether it is over. If not, it is unusual, and [`super::super::UnevenWork`] goes on.
+    #[inline(always)]
+    pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult<bool>> {
+        let (awaited, own) = (self.awaited(node.rank), stamp(self.call, self.longest as u64));
+        let number =
+            match node.meet(&mut met.0, awaited, self.leaves(node, own) <= SMALL, |node| self.arrive(node, own))? {
+                Ok(number) => number,
+                Err(error) => return Some(Err(error)),
+            };
+        let is_usual = self.is_usual(node, number, awaited, own);
+        if is_usual {
+            self.read(node, number);
+        } else {
+            node.resume(number);
+        }
+        Some(Ok(is_usual))
+    }
+
+    #[inline(always)]
+    fn awaited(self, me: u32) -> Awaited {
+        match self.call {
+            Uneven::Alltoall { .. } => Awaited::All,
+            Uneven::Gather { root, .. } if root == me => Awaited::All,
+            Uneven::Scatter { root, .. } if root != me => Awaited::One(root),
+            Uneven::Gather { .. } | Uneven::Scatter { .. } => Awaited::None,
+        }
+    }
+
+    /// How many bytes this member leaves.
+    #[inline(always)]
+    fn leaves(self, node: &Node, own: u64) -> usize {
+        match self.call {
+            Uneven::Gather { .. } => self.longest,
+            Uneven::Scatter { root, .. } if root != node.rank => 0,
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => (node.size() as usize - 1) * stride(node, own),
+        }
+    }
+
+    /// Leaves this member's blocks.
+    #[inline(always)]
+    fn arrive(self, node: &mut Node, own: u64) -> u64 {
+        let (me, others, len) = (node.rank, node.size() as usize - 1, self.leaves(node, own));
+        let (number, arrival) = match self.call {
+            Uneven::Gather { root, .. } if root != me => {
+                // SAFETY: the slot has room for `len` bytes, which this member gives.
+                node.arrive(own, len, false, |slot| unsafe { slot.start().copy_from((self.to)(root).0, len) })
+            }
+            Uneven::Gather { .. } => node.arrive(own, 0, true, |_| ()),
+            Uneven::Scatter { root, .. } if root != me => node.arrive(own, 0, false, |_| ()),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                let (stride, is_rooted) = (stride(node, own), matches!(self.call, Uneven::Scatter { .. }));
+                node.arrive(own, len, is_rooted, |slot| {
+                    for index in 0..others {
+                        let (block, len) = (self.to)((index + usize::from(index >= me as usize)) as u32);
+                        slot.put(index * stride, (len as u64).to_ne_bytes());
+                        // SAFETY: the slot has room for a block in each stride, behind the word.
+                        unsafe { slot.start().add(index * stride + WORD).copy_from(block, len) };
+                    }
+                })
+            }
+        };
+        if arrival == Arrival::Last {
+            node.finish_checked(number, |other| other >> 32 != own >> 32, |_| ());
+        }
+        number
+    }
+
+    /// Whether all that this member waited for called the same function, and left blocks of the lengths that it expects.
+    #[inline(always)]
+    fn is_usual(self, node: &Node, number: u64, awaited: Awaited, own: u64) -> bool {
+        let is_sound = |member: u32| {
+            let stamp = node.stamp(number, member);
+            let longest = stamp as u32 as usize;
+            let is_short = match self.call {
+                Uneven::Gather { .. } => longest == (self.from)(member).1 && longest <= most_for_root(node),
+                Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                    longest <= most(node) && self.left(node, number, member, stamp).1 == (self.from)(member).1
+                }
+            };
+            stamp >> 32 == own >> 32 && is_short
+        };
+        match awaited {
+            Awaited::All => (0..node.size()).filter(|member| *member != node.rank).all(is_sound),
+            Awaited::One(member) => is_sound(member),
+            Awaited::None | Awaited::Before(_) => true,
+        }
+    }
+
+    /// Where in its slot the block lies that a member has left for this one, and its bytes.
+    #[inline(always)]
+    fn left(self, node: &Node, number: u64, member: u32, stamp: u64) -> (usize, usize) {
+        let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
+        let (stride, mut word) = (stride(node, stamp), [0; WORD]);
+        node.with_data(number, member, (node.size() as usize - 1) * stride, |data| {
+            // SAFETY: the word lies within the slot; the member has left it before it arrived.
+            unsafe { word.as_mut_ptr().copy_from(data.cast::<u8>().add(index * stride), WORD) };
+        });
+        (index * stride + WORD, usize::try_from(u64::from_ne_bytes(word)).unwrap_or(usize::MAX))
+    }
+
+    /// Takes the blocks that it waited for.
+    #[inline(always)]
+    fn read(self, node: &Node, number: u64) {
+        let (me, others) = (node.rank, || (0..node.size()).filter(|member| *member != node.rank));
+        match self.call {
+            Uneven::Gather { root, .. } if root != me => return,
+            Uneven::Scatter { root, .. } if root != me => return self.take(node, number, root),
+            Uneven::Gather { .. } | Uneven::Alltoall { .. } => others().for_each(|it| self.take(node, number, it)),
+            Uneven::Scatter { .. } => {}
+        }
+        let ((own, len), (into, _)) = ((self.to)(me), (self.from)(me));
+        if own != into && !into.is_null() {
+            // SAFETY: the caller's promise; both blocks have the same length.
+            unsafe { into.copy_from(own, len) };
+        }
+    }
+
+    /// Takes the block that a member has left for this one.
+    #[inline(always)]
+    fn take(self, node: &Node, number: u64, member: u32) {
+        let (into, len) = (self.from)(member);
+        let (at, whole) = match self.call {
+            Uneven::Gather { .. } => (0, len),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                let stamp = node.stamp(number, member);
+                (self.left(node, number, member, stamp).0, (node.size() as usize - 1) * stride(node, stamp))
+            }
+        };
+        node.with_data(number, member, whole, |data| {
+            // SAFETY: the block lies within the member's data, as `is_usual` has seen; this member gets so many bytes.
+            unsafe { into.copy_from(data.cast::<u8>().add(at), len) }
+        });
+    }
+}
+
+/// A call of `MPI_Allgatherv`, as [`super::Brief`]: `from` returns the block of a member, whose length all know.
+#[derive(Debug, Clone, Copy)]
+pub struct VariedBrief<From> {
+    call: Call,
+    own: *const u8,
+    from: From,
+}
+
+impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
+    /// `None` if a block is too long, or all are empty.
+    ///
+    /// # Safety
+    ///
+    /// Until the call is over, `own` must be readable for this member's block, and the blocks of `from` writable.
+    #[inline(always)]
+    pub unsafe fn new(own: *const u8, from: From, node: &Node) -> Option<Self> {
+        let longest = (0..node.size()).map(|member| from(member).1).max().unwrap_or(0);
+        let call = Call::Allgather { block: longest as u64, in_place: false };
+        fits(call, node.size(), node.room()).then_some(Self { call, own, from })
+    }
+
+    /// Continues the call; returns the result once it is over.
+    #[inline(always)]
+    pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult> {
+        let (me, stamp) = (node.rank, work::stamp(self.call));
+        let ((into, len), is_short) = ((self.from)(me), block(self.call) as usize <= SMALL);
+        let arrive = |node: &mut Node| {
+            // SAFETY: the slot has room for `len` bytes, which this member gives.
+            let (number, arrival) =
+                node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(self.own, len) });
+            if arrival == Arrival::Last {
+                node.finish_checked(number, |other| differ(other, stamp), |_| ());
+            }
+            number
+        };
+        let number = match node.meet(&mut met.0, Awaited::All, is_short, arrive)? {
+            Ok(number) => number,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Err(error) = agreed_among(node, number, Awaited::All, stamp) {
+            return Some(Err(error));
+        }
+        for member in (0..node.size()).filter(|member| *member != me) {
+            let (into, len) = (self.from)(member);
+            node.with_data(number, member, len, |data| {
+                // SAFETY: the member has left so many bytes, and this one gets them.
+                unsafe { into.copy_from(data.cast::<u8>(), len) }
+            });
+        }
+        if self.own != into.cast_const() {
+            // SAFETY: the caller's promise.
+            unsafe { into.copy_from(self.own, len) };
+        }
+        Some(Ok(()))
+    }
+}
