@@ -221,7 +221,7 @@ enum Way {
 const TAGS: u32 = 1 << 29;
 
 /// A run that is ready to start.
-fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Run<RequestId>, Members)> {
+fn prepared(state: &mut State, plan: Plan, way: Way) -> MpiResult<(Box<Run<RequestId>>, Members)> {
     let Plan { comm, members, what, operands, reduction, fault, op: _ } = plan;
     let layout = layout(state, state.comms.get(comm)?);
     let communicator = state.comms.get_mut(comm)?;

@@ -97,7 +97,8 @@ pub struct Collectives {
     active: Vec<u32>,
     /// User functions to call, and their slots.
     calls: Vec<(u32, UserCall)>,
-    spare: Vec<Run<RequestId>>,
+    #[expect(clippy::vec_box, reason = "a run is large, and moves from here to an operation and back")]
+    spare: Vec<Box<Run<RequestId>>>,
     schedules: Schedules,
 }
 
@@ -109,7 +110,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct Entry {
-    run: Run<RequestId>,
+    run: Box<Run<RequestId>>,
     members: Members,
     stage: Stage,
     persistent: bool,
@@ -130,12 +131,12 @@ enum Stage {
 
 impl Collectives {
     /// Returns a free run to prepare; give it back with [`Collectives::keep`].
-    pub fn spare(&mut self) -> Run<RequestId> {
+    pub fn spare(&mut self) -> Box<Run<RequestId>> {
         self.spare.pop().unwrap_or_default()
     }
 
     /// Takes back a run that is over.
-    pub fn keep(&mut self, mut run: Run<RequestId>) {
+    pub fn keep(&mut self, mut run: Box<Run<RequestId>>) {
         run.clear();
         if self.spare.len() < 4 {
             self.spare.push(run);
@@ -148,7 +149,7 @@ impl Collectives {
     }
 
     /// Adds an operation that is ready to start; [`Collectives::start`] starts it.
-    pub fn add(&mut self, run: Run<RequestId>, members: Members, persistent: bool) -> CollectiveId {
+    pub fn add(&mut self, run: Box<Run<RequestId>>, members: Members, persistent: bool) -> CollectiveId {
         let entry = Entry { run, members, stage: Stage::Idle, persistent, forgotten: false };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, entry: None });
