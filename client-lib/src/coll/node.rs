@@ -52,7 +52,7 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
-pub use brief::{Brief, Met, UnevenBrief, VariedBrief, fits};
+pub use brief::{Brief, Met, PartsBrief, UnevenBrief, VariedBrief, fits};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};

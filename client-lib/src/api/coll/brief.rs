@@ -34,6 +34,7 @@ macro_rules! attempt {
     (exscan $arguments:tt) => { attempt!(@ exscan $arguments) };
     (gatherv $arguments:tt) => { attempt!(@ gatherv $arguments) };
     (scatterv $arguments:tt) => { attempt!(@ scatterv $arguments) };
+    (reduce_scatter $arguments:tt) => { attempt!(@ reduce_scatter $arguments) };
     (allgatherv $arguments:tt) => { attempt!(@ allgatherv $arguments) };
     (alltoallv $arguments:tt) => { attempt!(@ alltoallv $arguments) };
     (@ $name:ident ($($argument:expr),*)) => {
@@ -45,7 +46,7 @@ macro_rules! attempt {
     ($other:ident $arguments:tt) => {};
 }
 pub(super) use attempt;
-pub(super) use uneven::{allgatherv, alltoallv, gatherv, scatterv};
+pub(super) use uneven::{allgatherv, alltoallv, gatherv, reduce_scatter, scatterv};
 
 /// `MPI_Barrier`.
 pub(super) unsafe fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> Option<MpiResult> {

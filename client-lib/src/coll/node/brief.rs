@@ -3,7 +3,7 @@
 
 mod uneven;
 
-pub use uneven::{UnevenBrief, VariedBrief};
+pub use uneven::{PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::combine;
 use super::meeting::Awaited;

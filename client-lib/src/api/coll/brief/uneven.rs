@@ -2,15 +2,16 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{bytes, complete, node, plain, rank};
+use super::{bytes, complete, node, plain, rank, vectors};
 use crate::abi::constants::MPI_IN_PLACE;
-use crate::abi::{CommHandle, DatatypeHandle};
+use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::ints::Ints;
 use crate::coll::Here;
-use crate::coll::node::{Met, Node, Uneven, UnevenBrief, VariedBrief};
+use crate::coll::node::{Met, Node, PartsBrief, Uneven, UnevenBrief, VariedBrief};
 use crate::datatype::forgettable_size;
 use crate::device;
 use crate::error::MpiResult;
+use crate::op::loop_for;
 use crate::runtime::Guard;
 
 /// One block for each member.
@@ -175,6 +176,30 @@ pub(in crate::api::coll) unsafe fn allgatherv(
     let (own, _) = own_block(sendbuf, sendcount, sendtype, blocks, recvbuf, me)?;
     // SAFETY: the caller's promise.
     let brief = unsafe { VariedBrief::new(own, move |member| blocks.at(member), node(guard, comm)?)? };
+    let poll = move |node: &mut Node, met: &mut Met| brief.poll(node, met).map(|result| result.map(|()| true));
+    complete(guard, comm, poll, poll).map(|result| result.map(|_| ()))
+}
+
+/// `MPI_Reduce_scatter`.
+pub(in crate::api::coll) unsafe fn reduce_scatter(
+    guard: &mut Guard<'_>,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: Ints,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> Option<MpiResult> {
+    let (kernel, unit) = (loop_for(op, datatype)?, forgettable_size(datatype)?);
+    let ((send, recv), (_, size)) = (vectors(sendbuf, recvbuf)?, place(guard, comm)?);
+    // SAFETY: the caller's promise; it is called if the array is not null, for members.
+    let count = move |member: u32| unsafe { recvcounts.get(member as usize) };
+    if recvcounts.is_null() || !(0..size).all(|member| (0..=LONGEST).contains(&count(member))) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let brief =
+        unsafe { PartsBrief::new(send, recv, kernel, unit, |member| count(member) as usize, node(guard, comm)?)? };
     let poll = move |node: &mut Node, met: &mut Met| brief.poll(node, met).map(|result| result.map(|()| true));
     complete(guard, comm, poll, poll).map(|result| result.map(|_| ()))
 }

@@ -3,12 +3,15 @@
 
 use super::{MOST, Met, block, fits};
 use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
+use crate::coll::node::combine::combine;
 use crate::coll::node::meeting::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::way::share;
-use crate::coll::node::work::{self, agreed_among, differ};
+use crate::coll::node::work::{self, agreed_among, blocks, differ};
 use crate::coll::node::{Arrival, Node, SMALL};
 use crate::error::MpiResult;
+use crate::op::Kernel;
 
 /// The address and the bytes of a block.
 type Block = (*mut u8, usize);
@@ -211,24 +214,12 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
     /// Continues the call; returns the result once it is over.
     #[inline(always)]
     pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult> {
-        let (me, stamp) = (node.rank, work::stamp(self.call));
-        let ((into, len), is_short) = ((self.from)(me), block(self.call) as usize <= SMALL);
-        let arrive = |node: &mut Node| {
-            // SAFETY: the slot has room for `len` bytes, which this member gives.
-            let (number, arrival) =
-                node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(self.own, len) });
-            if arrival == Arrival::Last {
-                node.finish_checked(number, |other| differ(other, stamp), |_| ());
-            }
-            number
-        };
-        let number = match node.meet(&mut met.0, Awaited::All, is_short, arrive)? {
+        let (me, (into, len)) = (node.rank, (self.from)(node.rank));
+        // SAFETY: this member gives `len` bytes.
+        let number = match unsafe { meet_all(self.call, self.own, len, node, met)? } {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
         };
-        if let Err(error) = agreed_among(node, number, Awaited::All, stamp) {
-            return Some(Err(error));
-        }
         for member in (0..node.size()).filter(|member| *member != me) {
             let (into, len) = (self.from)(member);
             node.with_data(number, member, len, |data| {
@@ -242,4 +233,89 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
         }
         Some(Ok(()))
     }
+}
+
+/// A call of `MPI_Reduce_scatter`, as [`super::Brief`]: the parts of the result differ in length.
+#[derive(Debug, Clone, Copy)]
+pub struct PartsBrief {
+    call: Call,
+    send: *const u8,
+    recv: *mut u8,
+    kernel: Kernel,
+    /// The bytes of all parts.
+    whole: usize,
+    /// The first byte and the bytes of this member's part.
+    part: (usize, usize),
+    /// Its elements.
+    count: usize,
+}
+
+impl PartsBrief {
+    /// `count` returns the number of elements of a member's part, each of `unit` bytes. `None` if a part is too long, or all are empty.
+    ///
+    /// # Safety
+    ///
+    /// Until the call is over, `send` must be readable for all parts, and `recv` writable for this member's part. `kernel` combines
+    /// elements of `unit` bytes.
+    #[inline(always)]
+    pub unsafe fn new(
+        send: *const u8,
+        recv: *mut u8,
+        kernel: Kernel,
+        unit: usize,
+        count: impl Fn(u32) -> usize,
+        node: &Node,
+    ) -> Option<Self> {
+        let (mut longest, mut end, mut first) = (0, 0, 0);
+        for member in 0..node.size() {
+            first = if member == node.rank { end } else { first };
+            longest = count(member).max(longest);
+            end += count(member);
+        }
+        let block = Vector { count: longest as u64, unit: unit as u64 };
+        let call = Call::ReduceScatterBlock { block, commutes: true, in_place: false };
+        let (own, whole) = (count(node.rank), end * unit);
+        let brief = Self { call, send, recv, kernel, whole, part: (first * unit, own * unit), count: own };
+        fits(call, node.size(), node.room()).then_some(brief)
+    }
+
+    /// Continues the call; returns the result once it is over.
+    #[inline(always)]
+    pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult> {
+        let Self { call, send, recv, kernel, whole, part, count } = self;
+        // SAFETY: this member gives `whole` bytes.
+        let number = match unsafe { meet_all(call, send, whole, node, met)? } {
+            Ok(number) => number,
+            Err(error) => return Some(Err(error)),
+        };
+        if count > 0 {
+            // SAFETY: `combine` passes the addresses of the elements of a part.
+            let apply = |from: *const u8, into: *mut u8| unsafe { kernel.run(from, into, count) };
+            combine(node, number, node.size(), whole, part, recv, apply);
+        }
+        Some(Ok(()))
+    }
+}
+
+/// Meets all members in a call in which each leaves bytes: this one `len` bytes at `own`. All have called the same function.
+///
+/// # Safety
+///
+/// The bytes must be readable.
+#[inline(always)]
+unsafe fn meet_all(call: Call, own: *const u8, len: usize, node: &mut Node, met: &mut Met) -> Option<MpiResult<u64>> {
+    let (stamp, is_short) = (work::stamp(call), block(call) as usize * blocks(call, node.size()) <= SMALL);
+    let arrive = |node: &mut Node| {
+        // SAFETY: the caller's promise; the slot has room for the bytes.
+        let (number, arrival) = node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(own, len) });
+        if arrival == Arrival::Last {
+            node.finish_checked(number, |other| differ(other, stamp), |_| ());
+        }
+        number
+    };
+    let number = match node.meet(&mut met.0, Awaited::All, is_short, arrive)? {
+        Ok(number) => number,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(agreed_among(node, number, Awaited::All, stamp).map(|()| number))
 }
