@@ -137,6 +137,8 @@ pub struct Node {
     /// The verified pid of each member; 0 if not verified yet.
     checked: Box<[i32]>,
     faster: faster::Faster,
+    /// The barrier at which this member has arrived and that it ends, and its stamp: see [`Node::end_barrier`].
+    ending: Option<(u64, u64)>,
     /// An operation at which this member has arrived, and that [`UnevenWork`] goes on with.
     resumed: Option<u64>,
 }
@@ -169,6 +171,7 @@ impl Node {
             word,
             checked: checked.into(),
             faster: Default::default(),
+            ending: None,
             resumed: None,
         }
     }
@@ -240,7 +243,7 @@ impl Node {
             return true;
         }
         let all = if self.is_counted() {
-            self.round(number).done.0.number.load(Ordering::Acquire) > number
+            self.round(number).done.0.number.load(Ordering::Acquire) > number || self.ends_now(number)
         } else {
             (0..self.size()).all(|member| member == self.rank || self.has_arrived(number, member))
         };

@@ -88,7 +88,9 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             Call::Scan { .. } | Call::Exscan { .. } => self.leave(node, len, true),
             Call::ReduceScatterBlock { .. } => self.leave(node, len * (others + 1), false),
         };
-        if arrival == Arrival::Last {
+        if let Call::Barrier = self.call {
+            node.end_barrier(number, arrival, own);
+        } else if arrival == Arrival::Last {
             node.finish_checked(number, |stamp| differ(stamp, own), |node| self.compute(node, number));
         }
         number

@@ -73,6 +73,14 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// Whether all members have been counted for the `turn`-th time. What they wrote before is visible then.
+    #[inline]
+    pub(super) fn are_complete(&self, membership: Membership, turn: u64) -> bool {
+        self.all.0.load(Ordering::Acquire) == membership.all.wrapping_mul(turn)
+    }
+}
+
 #[cfg(loom)]
 impl Counters {
     /// For models.

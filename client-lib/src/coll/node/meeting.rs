@@ -1,7 +1,7 @@
 //! How a call meets the other members at an operation: it arrives, and waits for those on which it depends. The last member to arrive finds
 //! out whether all have called the same function.
 
-use super::{Node, REVOKED};
+use super::{Arrival, DEPTH, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::shm::hint;
 
@@ -71,6 +71,33 @@ impl Node {
     #[inline(always)]
     pub(super) fn died<T>(&self) -> Option<MpiResult<T>> {
         self.broken().map(|rank| Err(died(rank)))
+    }
+
+    /// After an arrival at a barrier: the last member to arrive ends it, but if members share cores, the first member does. What follows a
+    /// barrier often begins with the first member, a broadcast's root, say. If it leaves the barrier first, the others find its data as soon
+    /// as they run; otherwise the last one to arrive goes on alone, and has to give its core to the first one and get it back.
+    #[inline(always)]
+    pub(super) fn end_barrier(&mut self, number: u64, arrival: Arrival, own: u64) {
+        let is_first_to_end = self.is_counted() && !self.area.shape().in_groups;
+        match arrival {
+            Arrival::Wait if self.rank == 0 && is_first_to_end => self.ending = Some((number, own)),
+            Arrival::Wait => {}
+            // If it has called something else, it does not know of the barrier.
+            Arrival::Last if self.rank > 0 && is_first_to_end && self.stamp(number, 0) == own => self.wake(),
+            Arrival::Last => self.finish_checked(number, |stamp| stamp != own, |_| ()),
+        }
+    }
+
+    /// Whether this member ends a barrier because all have arrived.
+    #[inline]
+    pub(super) fn ends_now(&mut self, number: u64) -> bool {
+        let Some((ending, own)) = self.ending.filter(|(ending, _)| *ending == number) else { return false };
+        if !self.round(ending).arrivals.are_complete(self.membership, ending / DEPTH + 1) {
+            return false;
+        }
+        self.ending = None;
+        self.finish_checked(number, |stamp| stamp != own, |_| ());
+        true
     }
 
     /// Ends an operation as the last member to arrive: if no member's stamp differs, `compute` makes the result; otherwise the others learn

@@ -41,8 +41,12 @@ impl Memory {
     }
 
     fn node(&self, rank: u32) -> Node {
+        self.node_of(rank, true)
+    }
+
+    fn node_of(&self, rank: u32, in_groups: bool) -> Node {
         let members = self.marks.len() as u32 / DEPTH as u32;
-        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096, in_groups: true });
+        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096, in_groups });
         let bell = Arc::clone(&self.bell);
         let ring = move || {
             bell.rung.lock().unwrap().fill(true);
@@ -115,6 +119,23 @@ fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
     }
 }
 
+/// Barriers of members that share cores: the first member ends each.
+fn all_meet(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut node = memory.node_of(rank, false);
+    for operation in 0..operations {
+        memory.wait(&mut node, |node| node.has_room(true));
+        let (number, arrival) = node.arrive(7, 1, false, |slot| slot.put(0, [10 * operation + rank as u8]));
+        node.end_barrier(number, arrival, 7);
+        memory.wait(&mut node, |node| node.all_arrived(number));
+        assert_eq!(node.verdict(number), 0);
+        for member in 0..node.size() {
+            // SAFETY: left by a member that has arrived.
+            let left = node.with_data(number, member, 1, |data| unsafe { *data.cast::<u8>() });
+            assert_eq!(left, 10 * operation + member as u8);
+        }
+    }
+}
+
 fn model(members: u32, operations: u8, body: fn(&Arc<Memory>, u32, u8)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(if members == 2 { 3 } else { 2 });
@@ -149,4 +170,9 @@ fn loom_two_members_get_the_first_members_data() {
 #[test]
 fn loom_three_members_get_the_first_members_data() {
     model(3, 3, first_sends);
+}
+
+#[test]
+fn loom_three_members_that_share_cores_meet() {
+    model(3, 2, all_meet);
 }

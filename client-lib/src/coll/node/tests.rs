@@ -262,6 +262,42 @@ fn members_that_call_different_functions_get_an_error() {
 }
 
 #[test]
+fn a_member_that_calls_something_else_than_a_barrier_gives_all_an_error() {
+    // Of five members that share cores here, the first one ends a barrier; of four, the last one to arrive.
+    for (members, other) in [4, 5].into_iter().flat_map(|members| (0..members).map(move |other| (members, other))) {
+        let (results, _) = together(members, |node| {
+            let mut words = [node.rank; 2];
+            let operands = Operands { recv: lend(&mut words), ..Operands::default() };
+            let vector = Vector { count: 2, unit: 4 };
+            let call = match node.rank == other {
+                true => Call::Allreduce { vector, commutes: true, in_place: true },
+                false => Call::Barrier,
+            };
+            let sum = sum();
+            match node.rank % 2 {
+                0 => wait(&mut Work::new(call, &operands, Some(&sum), None, node), node),
+                _ => brief(call, node, &mut [], &mut [0; 2]),
+            }
+        });
+        let is_told =
+            |result: &MpiResult| result.as_ref().is_err_and(|error| error.text.contains("called a different"));
+        assert!(results.iter().all(is_told), "{members} members, {other} differs: {results:?}");
+    }
+}
+
+#[test]
+fn a_member_that_refuses_a_barrier_does_not_keep_the_others() {
+    for refusing in 0..5 {
+        let (results, _) = together(5, |node| match node.rank == refusing {
+            true => std::iter::from_fn(|| Some(refuse(node))).flatten().next().unwrap(),
+            false => wait(&mut Work::new(Call::Barrier, &Operands::default(), None, None, node), node),
+        });
+        let told = results.iter().filter(|result| result.as_ref().is_err_and(|error| error.text.contains("abandoned")));
+        assert_eq!(told.count(), 4, "{refusing}: {results:?}");
+    }
+}
+
+#[test]
 fn after_the_death_of_a_member_the_others_get_an_error() {
     let (results, _) = together(4, |node| {
         let operands = Operands::default();

@@ -116,7 +116,9 @@ impl<'a> Work<'a> {
             }
             Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(node, stamp, own(in_place)),
         };
-        if arrival == Arrival::Last {
+        if let Call::Barrier = self.call {
+            node.end_barrier(number, arrival, stamp);
+        } else if arrival == Arrival::Last {
             let own = self::stamp(self.call);
             node.finish_checked(number, |stamp| differ(stamp, own), |node| self.compute(node, number));
         }
