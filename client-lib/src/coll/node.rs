@@ -263,6 +263,7 @@ impl Node {
     /// identifies the call. `awaited` says that another member may wait for this member alone.
     #[inline(always)]
     fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(Room<'_>)) -> (u64, Arrival) {
+        debug_assert!(self.resumed.is_none(), "an operation that goes on ends before the next one begins");
         let number = self.next;
         self.next += 1;
         let mark = self.mark(number, self.rank);

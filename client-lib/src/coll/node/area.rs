@@ -19,7 +19,7 @@ pub struct Shape {
     pub members: u32,
     /// Bytes of a slot: a multiple of 4,096, at most 1 MiB.
     pub slot: usize,
-    /// Whether many members count their arrivals in groups, because they have cores of their own.
+    /// Whether members have cores of their own: then many count their arrivals in groups, and the last one to arrive ends a barrier.
     pub in_groups: bool,
 }
 

@@ -719,6 +719,28 @@ fn a_block_of_another_length_is_an_error_at_its_receiver_alone() {
 }
 
 #[test]
+fn a_member_that_leaves_garbage_leads_no_other_out_of_its_slot() {
+    for garbage in [0, 64, u64::from(u32::MAX)] {
+        let (results, _) = together(2, |node| {
+            if node.rank == 1 {
+                // It claims a block of 1 MiB, in a slot of 4 KiB.
+                let stamp = super::uneven::stamp(Uneven::Alltoall { in_place: false }, garbage);
+                node.arrive(stamp, 8, false, |slot| slot.put(0, (1_u64 << 20).to_ne_bytes()));
+                return true;
+            }
+            let mut recv = vec![vec![7_u32; 2], vec![7; 1 << 18]];
+            let mut send = vec![vec![1_u32; 2], vec![1; 2]];
+            let operands =
+                Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+            // It may bring anything into its memory, but ends.
+            let _ = end_either(Uneven::Alltoall { in_place: false }, &operands, true, node);
+            recv[1][2048..].iter().all(|word| *word == 7)
+        });
+        assert_eq!(results, [true, true], "{garbage}");
+    }
+}
+
+#[test]
 fn all_members_go_the_way_that_the_first_one_announces() {
     // Of more members, the blocks would be too long for slots.
     let members = 2;

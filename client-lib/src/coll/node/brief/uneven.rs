@@ -126,12 +126,12 @@ where
     #[inline(always)]
     fn is_usual(self, node: &Node, number: u64, awaited: Awaited, own: u64) -> bool {
         let is_sound = |member: u32| {
-            let stamp = node.stamp(number, member);
+            let (stamp, expected) = (node.stamp(number, member), (self.from)(member).1);
             let longest = stamp as u32 as usize;
             let is_short = match self.call {
-                Uneven::Gather { .. } => longest == (self.from)(member).1 && longest <= most_for_root(node),
+                Uneven::Gather { .. } => longest == expected && longest <= most_for_root(node),
                 Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                    longest <= most(node) && self.left(node, number, member, stamp).1 == (self.from)(member).1
+                    longest <= most(node) && expected <= longest && self.len_of(node, number, member) == expected
                 }
             };
             stamp >> 32 == own >> 32 && is_short
@@ -143,16 +143,23 @@ where
         }
     }
 
-    /// Where in its slot the block lies that a member has left for this one, and its bytes.
+    /// What a member has left for this one among its blocks for all others: the bytes of all, and where in them the word of this block lies.
     #[inline(always)]
-    fn left(self, node: &Node, number: u64, member: u32, stamp: u64) -> (usize, usize) {
+    fn left(self, node: &Node, number: u64, member: u32) -> (usize, usize) {
         let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
-        let (stride, mut word) = (stride(node, stamp), [0; WORD]);
-        node.with_data(number, member, (node.size() as usize - 1) * stride, |data| {
+        let stride = stride(node, node.stamp(number, member));
+        ((node.size() as usize - 1) * stride, index * stride)
+    }
+
+    /// The bytes of the block that a member has left for this one, as it says.
+    #[inline(always)]
+    fn len_of(self, node: &Node, number: u64, member: u32) -> usize {
+        let ((whole, at), mut word) = (self.left(node, number, member), [0; WORD]);
+        node.with_data(number, member, whole, |data| {
             // SAFETY: the word lies within the slot; the member has left it before it arrived.
-            unsafe { word.as_mut_ptr().copy_from(data.cast::<u8>().add(index * stride), WORD) };
+            unsafe { word.as_mut_ptr().copy_from(data.cast::<u8>().add(at), WORD) };
         });
-        (index * stride + WORD, usize::try_from(u64::from_ne_bytes(word)).unwrap_or(usize::MAX))
+        usize::try_from(u64::from_ne_bytes(word)).unwrap_or(usize::MAX)
     }
 
     /// Takes the blocks that it waited for.
@@ -176,16 +183,19 @@ where
     #[inline(always)]
     fn take(self, node: &Node, number: u64, member: u32) {
         let (into, len) = (self.from)(member);
-        let (at, whole) = match self.call {
-            Uneven::Gather { .. } => (0, len),
+        let (whole, at) = match self.call {
+            Uneven::Gather { .. } => (len, 0),
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                let stamp = node.stamp(number, member);
-                (self.left(node, number, member, stamp).0, (node.size() as usize - 1) * stride(node, stamp))
+                let (whole, at) = self.left(node, number, member);
+                (whole, at + WORD)
             }
         };
         node.with_data(number, member, whole, |data| {
-            // SAFETY: the block lies within the member's data, as `is_usual` has seen; this member gets so many bytes.
-            unsafe { into.copy_from(data.cast::<u8>().add(at), len) }
+            // A process that changes its stamp meanwhile must not lead this one out of the slot.
+            if at + len <= data.len() {
+                // SAFETY: the block lies within the member's data; this member gets so many bytes.
+                unsafe { into.copy_from(data.cast::<u8>().add(at), len) }
+            }
         });
     }
 }
