@@ -123,6 +123,8 @@ pub struct Node {
     area: Area,
     rank: u32,
     membership: Membership,
+    /// The part of a slot for each other member.
+    share: usize,
     /// The number of this member's next operation.
     next: u64,
     /// The number of operations at which all members are known to have arrived.
@@ -161,6 +163,7 @@ impl Node {
         let (pid, word) = (std::process::id(), Box::new(word));
         Self {
             membership: Membership::of(rank, area.shape()),
+            share: way::share(area.shape().slot, area.shape().members),
             area,
             rank,
             next: 0,

@@ -87,7 +87,8 @@ impl UserCall {
 /// One rank's part in one collective operation.
 #[derive(Debug)]
 pub struct Run<I> {
-    schedule: Arc<Schedule>,
+    /// None: it is not prepared.
+    schedule: Option<Arc<Schedule>>,
     operands: Operands,
     reduction: Option<Reduction>,
     tag: i32,
@@ -112,7 +113,7 @@ struct UnderWay<I> {
 impl<I> Default for Run<I> {
     fn default() -> Self {
         Self {
-            schedule: Arc::default(),
+            schedule: None,
             operands: Operands::default(),
             reduction: None,
             tag: 0,
@@ -138,7 +139,7 @@ impl<I: Copy> Run<I> {
         fault: Option<MpiError>,
     ) -> MpiResult {
         self.workspace.prepare(schedule.temporaries(), operands.elements.as_ref())?;
-        (self.schedule, self.operands, self.reduction, self.tag) = (schedule, operands, reduction, tag);
+        (self.schedule, self.operands, self.reduction, self.tag) = (Some(schedule), operands, reduction, tag);
         self.fault = fault;
         self.restart();
         Ok(())
@@ -153,7 +154,7 @@ impl<I: Copy> Run<I> {
 
     /// Drops everything that was lent to it, and memory that is too large to keep.
     pub fn clear(&mut self) {
-        self.schedule = Arc::default();
+        self.schedule = None;
         self.operands = Operands::default();
         self.reduction = None;
         self.fault = None;
@@ -168,7 +169,7 @@ impl<I: Copy> Run<I> {
                 self.failed = self.operands.load().err();
             }
         }
-        while let Some(step) = self.schedule.actions().get(self.next).copied() {
+        while let Some(step) = self.schedule.as_ref().and_then(|it| it.actions().get(self.next)).copied() {
             match step {
                 Action::Send { to, from } => self.send(courier, to, from),
                 Action::Recv { from, into } => self.recv(courier, from, into),

@@ -242,7 +242,8 @@ unsafe fn run<const FUNCTION: u8>(
     result.map(|result| result.map(|_| ()))
 }
 
-/// Polls by `poll` until the call is over, and if that takes long, by `again`; returns what they return.
+/// Polls by `poll` until the call is over, and if that takes long, by `again`; returns what they return. Pass two closures even if they do the
+/// same: one that is called from two places would not become part of the caller.
 #[inline(always)]
 fn complete<P, A>(guard: &mut Guard<'_>, comm: CommHandle, poll: P, again: A) -> Option<MpiResult<bool>>
 where

@@ -311,7 +311,7 @@ impl<'a> UnevenWork<'a> {
 /// The bytes of the longest block for one of the others that goes through a slot.
 #[inline]
 pub(super) fn most(node: &Node) -> usize {
-    uneven(node.size(), node.pulls(), (share(node.room(), node.size()) & !(WORD - 1)) - WORD)
+    uneven(node.size(), node.pulls(), (node.share & !(WORD - 1)) - WORD)
 }
 
 /// The bytes of the longest block for the root that goes through a slot.

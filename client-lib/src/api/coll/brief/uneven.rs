@@ -7,7 +7,7 @@ use crate::abi::constants::MPI_IN_PLACE;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::ints::Ints;
 use crate::coll::Here;
-use crate::coll::node::{Met, Node, PartsBrief, Uneven, UnevenBrief, VariedBrief};
+use crate::coll::node::{PartsBrief, Uneven, UnevenBrief, VariedBrief};
 use crate::datatype::forgettable_size;
 use crate::device;
 use crate::error::MpiResult;
@@ -176,8 +176,14 @@ pub(in crate::api::coll) unsafe fn allgatherv(
     let (own, _) = own_block(sendbuf, sendcount, sendtype, blocks, recvbuf, me)?;
     // SAFETY: the caller's promise.
     let brief = unsafe { VariedBrief::new(own, move |member| blocks.at(member), node(guard, comm)?)? };
-    let poll = move |node: &mut Node, met: &mut Met| brief.poll(node, met).map(|result| result.map(|()| true));
-    complete(guard, comm, poll, poll).map(|result| result.map(|_| ()))
+    let is_over = |result: MpiResult| result.map(|()| true);
+    let result = complete(
+        guard,
+        comm,
+        move |node, met| brief.poll(node, met).map(is_over),
+        move |node, met| brief.poll(node, met).map(is_over),
+    );
+    result.map(|result| result.map(|_| ()))
 }
 
 /// `MPI_Reduce_scatter`.
@@ -200,8 +206,14 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     // SAFETY: the caller's promise.
     let brief =
         unsafe { PartsBrief::new(send, recv, kernel, unit, |member| count(member) as usize, node(guard, comm)?)? };
-    let poll = move |node: &mut Node, met: &mut Met| brief.poll(node, met).map(|result| result.map(|()| true));
-    complete(guard, comm, poll, poll).map(|result| result.map(|_| ()))
+    let is_over = |result: MpiResult| result.map(|()| true);
+    let result = complete(
+        guard,
+        comm,
+        move |node, met| brief.poll(node, met).map(is_over),
+        move |node, met| brief.poll(node, met).map(is_over),
+    );
+    result.map(|result| result.map(|_| ()))
 }
 
 /// Executes a call whose blocks are usual for this member. `None`: it has turned out to be unusual.
@@ -217,8 +229,7 @@ where
 {
     // SAFETY: the caller's promise.
     let brief = unsafe { UnevenBrief::new(call, to, from, node(guard, comm)?)? };
-    let poll = move |node: &mut Node, met: &mut Met| brief.poll(node, met);
-    let result = complete(guard, comm, poll, poll)?;
+    let result = complete(guard, comm, move |node, met| brief.poll(node, met), move |node, met| brief.poll(node, met))?;
     let is_rooted = matches!(call, Uneven::Gather { .. } | Uneven::Scatter { .. });
     match result {
         Ok(false) => return None,

@@ -7,7 +7,6 @@ use crate::coll::halving::Vector;
 use crate::coll::node::combine::combine;
 use crate::coll::node::meeting::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
-use crate::coll::node::way::share;
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
 use crate::coll::node::{Arrival, Node, SMALL};
 use crate::error::MpiResult;
@@ -49,7 +48,7 @@ where
         };
         let room = match call {
             Uneven::Gather { .. } => most_for_root(node),
-            Uneven::Scatter { .. } | Uneven::Alltoall { .. } if share(node.room(), size) >= 2 * WORD => most(node),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } if node.share >= 2 * WORD => most(node),
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => 0,
         };
         (longest <= room.min(MOST)).then_some(Self { call, to, from, longest })
