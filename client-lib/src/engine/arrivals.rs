@@ -24,6 +24,24 @@ pub(super) enum Match {
     Refused,
 }
 
+/// The payload of a frame.
+pub(super) enum Whole<'a> {
+    /// It is invalid after the call.
+    Lent(Arrived<'a>),
+    /// The transport has collected it.
+    Own(Vec<u8>),
+}
+
+impl Whole<'_> {
+    #[inline]
+    fn arrived(&self) -> Arrived<'_> {
+        match self {
+            Self::Lent(bytes) => *bytes,
+            Self::Own(bytes) => Arrived::new(bytes),
+        }
+    }
+}
+
 /// The sender is not the member of the communicator that it claims to be.
 pub(super) struct NotAMember;
 
@@ -35,10 +53,10 @@ impl Sink for Core {
         }
         match frame {
             Frame::Eager { envelope } => {
-                self.on_eager(from, envelope, None, payload, false);
+                self.on_eager(from, envelope, None, Whole::Lent(payload), false);
             }
             Frame::EagerSync { envelope, send } => {
-                self.on_eager(from, envelope, Some(send), payload, false);
+                self.on_eager(from, envelope, Some(send), Whole::Lent(payload), false);
             }
             Frame::Ready { envelope, send, len, region } => {
                 self.on_ready(Announcement { from, envelope, send, len, region });
@@ -62,14 +80,32 @@ impl Sink for Core {
         let may_leave = self.finished != self.finished_before;
         match frame {
             Frame::Eager { envelope } if !self.peers.is_lost(from) => {
-                self.on_eager(from, envelope, None, payload, may_leave)
+                self.on_eager(from, envelope, None, Whole::Lent(payload), may_leave)
             }
             Frame::EagerSync { envelope, send } if !self.peers.is_lost(from) => {
-                self.on_eager(from, envelope, Some(send), payload, may_leave)
+                self.on_eager(from, envelope, Some(send), Whole::Lent(payload), may_leave)
             }
             _no_message_to_match => {
                 self.on_frame(from, frame, payload);
                 true
+            }
+        }
+    }
+
+    fn room(&mut self, len: usize) -> Vec<u8> {
+        let mut room = self.spare.take(len);
+        room.reserve_exact(len);
+        room
+    }
+
+    fn on_collected(&mut self, from: Peer, frame: Frame, payload: Vec<u8>) {
+        match frame {
+            Frame::Eager { envelope } if !self.peers.is_lost(from) => {
+                self.on_eager(from, envelope, None, Whole::Own(payload), false);
+            }
+            _not_kept => {
+                self.on_frame(from, frame, Arrived::new(&payload));
+                self.recycle(payload);
             }
         }
     }
@@ -146,19 +182,25 @@ impl Core {
         from: Peer,
         envelope: Envelope,
         sync: Option<u32>,
-        payload: Arrived<'_>,
+        payload: Whole<'_>,
         may_leave: bool,
     ) -> bool {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
-                self.receive_posted(id, envelope, payload);
+                self.receive_posted(id, envelope, payload.arrived());
+                if let Whole::Own(bytes) = payload {
+                    self.recycle(bytes);
+                }
                 if let Some(send) = sync {
                     self.say(from, Frame::Done { send });
                 }
             }
             Ok(Match::Unexpected) if may_leave => return false,
             Ok(Match::Unexpected) => {
-                let bytes = self.keep_bytes(payload);
+                let bytes = match payload {
+                    Whole::Lent(bytes) => self.keep_bytes(bytes),
+                    Whole::Own(bytes) => bytes,
+                };
                 let content = match sync {
                     None => Content::Bytes(bytes),
                     Some(send) => Content::Sync { bytes, send },
@@ -170,7 +212,7 @@ impl Core {
                     None => Frame::Eager { envelope },
                     Some(send) => Frame::EagerSync { envelope, send },
                 };
-                self.keep_early(envelope.context, Early { from, frame, payload: payload.to_vec() });
+                self.keep_early(envelope.context, Early { from, frame, payload: payload.arrived().to_vec() });
             }
             Ok(Match::Refused) => sync.into_iter().for_each(|send| self.refuse(from, envelope.context, send)),
             Err(NotAMember) => self.lose_intruder(from, envelope),

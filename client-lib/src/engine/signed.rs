@@ -4,6 +4,7 @@
 //! [`Frame::Signed`]; their receivers handle these apart from all others. So a process that does not check pays nothing, and a process
 //! that does may exchange messages with one that does not.
 
+use super::arrivals::Whole;
 use super::arrivals::{Match, NotAMember};
 use super::calls::{Outcome, RequestId, Started};
 use super::core::Core;
@@ -98,10 +99,10 @@ impl Core {
         let is_stored = self.is_stored(from, envelope);
         match (plain, is_stored) {
             (Frame::Eager { .. }, false) => {
-                self.on_eager(from, envelope, None, payload, false);
+                self.on_eager(from, envelope, None, Whole::Lent(payload), false);
             }
             (Frame::EagerSync { send, .. }, false) => {
-                self.on_eager(from, envelope, Some(send), payload, false);
+                self.on_eager(from, envelope, Some(send), Whole::Lent(payload), false);
             }
             (Frame::Ready { send, len, region, .. }, false) => {
                 self.on_ready(Announcement { from, envelope, send, len, region });

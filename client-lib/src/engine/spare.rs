@@ -8,12 +8,17 @@ const LONGER: usize = SHORT_BYTES + 1;
 /// Long buffers are at most this long, in bytes, and so many are kept.
 const LONG_BYTES: usize = 32 << 10;
 const LONG: usize = 16;
+const LARGER: usize = LONG_BYTES + 1;
+/// The longest messages that travel before a receive is there are not longer than this, in bytes. So many of their buffers are kept: 4 MiB.
+const LARGE_BYTES: usize = 128 << 10;
+const LARGE: usize = 32;
 
 /// Buffers that are empty and have a capacity.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     short: Vec<Vec<u8>>,
     long: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
 }
 
 impl Spare {
@@ -23,7 +28,8 @@ impl Spare {
         let found = match len {
             0 => None,
             1..=SHORT_BYTES => self.short.pop(),
-            _ => self.long.pop(),
+            LONGER..=LONG_BYTES => self.long.pop(),
+            _ => self.large.pop(),
         };
         found.unwrap_or_default()
     }
@@ -34,6 +40,7 @@ impl Spare {
         let (kept, most) = match bytes.capacity() {
             1..=SHORT_BYTES => (&mut self.short, SHORT),
             LONGER..=LONG_BYTES => (&mut self.long, LONG),
+            LARGER..=LARGE_BYTES => (&mut self.large, LARGE),
             _ => return,
         };
         if kept.len() < most {
@@ -50,15 +57,16 @@ mod tests {
     #[test]
     fn buffers_of_about_the_right_length_are_used_again_and_few_are_kept() {
         let mut spare = Spare::default();
-        for len in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, LONG_BYTES, LONG_BYTES + 1] {
+        for len in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, LONG_BYTES, LONG_BYTES + 1, LARGE_BYTES, LARGE_BYTES + 1] {
             spare.keep(vec![7; len]);
         }
-        assert_eq!((spare.short.len(), spare.long.len()), (2, 2));
+        assert_eq!((spare.short.len(), spare.long.len(), spare.large.len()), (2, 2, 2));
         assert_eq!(spare.take(0).capacity(), 0);
         let taken = spare.take(LONG_BYTES);
         assert_eq!((taken.len(), taken.capacity()), (0, LONG_BYTES));
         assert_eq!((spare.take(1).capacity(), spare.take(1).capacity(), spare.take(1).capacity()), (SHORT_BYTES, 1, 0));
         (0..100).for_each(|_| spare.keep(vec![7; LONG_BYTES]));
-        assert_eq!(spare.long.len(), LONG);
+        (0..100).for_each(|_| spare.keep(vec![7; LARGE_BYTES]));
+        assert_eq!((spare.long.len(), spare.large.len()), (LONG, LARGE));
     }
 }

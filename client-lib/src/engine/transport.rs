@@ -120,6 +120,16 @@ pub trait Sink {
     /// all are there, and no other frame from this peer before it.
     fn landing(&mut self, from: Peer, frame: &Frame, len: usize) -> Option<Landing>;
 
+    /// For transports that collect a payload: returns an empty buffer for `len` bytes.
+    fn room(&mut self, len: usize) -> Vec<u8> {
+        Vec::with_capacity(len)
+    }
+
+    /// As [`Sink::on_frame`], with a payload in a buffer that [`Sink::room`] has returned.
+    fn on_collected(&mut self, from: Peer, frame: Frame, payload: Vec<u8>) {
+        self.on_frame(from, frame, Arrived::new(&payload));
+    }
+
     /// The payload of a frame has been written to its landing.
     fn on_landed(&mut self, from: Peer, frame: Frame, len: usize);
 

@@ -211,7 +211,7 @@ impl Incoming {
                 let straight = is_coarse(&landing, len);
                 Into::Landing { landing, straight }
             }
-            None => Into::Collected(Vec::with_capacity(len)),
+            None => Into::Collected(sink.room(len)),
         };
         self.payload = Some(Underway { frame, len, done: 0, into });
     }
@@ -233,7 +233,7 @@ impl Incoming {
         {
             match into {
                 Into::Landing { .. } => sink.on_landed(self.peer, frame, len),
-                Into::Collected(collected) => sink.on_frame(self.peer, frame, Arrived::new(&collected)),
+                Into::Collected(collected) => sink.on_collected(self.peer, frame, collected),
             }
         }
     }
