@@ -17,7 +17,8 @@
 //!
 //! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
 //! adds one to `arrivals` ([`counting`]), the last one computes the result and sets `done`, and all wait for that one line. So an operation
-//! takes little work even if many members share a core, and most members run only once.
+//! takes little work even if many members share a core, and most members run only once. A barrier of members that share cores is ended by the
+//! first member instead of the last one to arrive ([`Node::end_barrier`]).
 //!
 //! A member about to sleep adds itself to `sleepers` and looks again. A member that has published something reads `sleepers`
 //! afterwards, with a full barrier in between on both sides, and wakes all sleepers at once.
@@ -52,7 +53,7 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
-pub use brief::{Brief, Met, PartsBrief, UnevenBrief, VariedBrief, fits};
+pub use brief::{Block, Brief, Met, PartsBrief, UnevenBrief, VariedBrief, fits};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
@@ -199,6 +200,12 @@ impl Node {
     #[inline]
     pub fn size(&self) -> u32 {
         self.area.shape().members
+    }
+
+    /// The index of this member's block among those that another member leaves for all others: each member skips its own block.
+    #[inline]
+    fn index_at(&self, member: u32) -> usize {
+        if self.rank < member { self.rank as usize } else { self.rank as usize - 1 }
     }
 
     /// How many bytes one member can leave in one operation.

@@ -19,38 +19,27 @@ use crate::error::{MpiError, MpiResult};
 use crate::op::{Kernel, loop_for};
 use crate::runtime::Guard;
 
-/// Calls the function of this name, if there is one, and returns its result.
+/// Calls the function of this name, if there is one, and returns its result if it has one.
 macro_rules! attempt {
-    (barrier $arguments:tt) => { attempt!(@ barrier $arguments) };
-    (bcast $arguments:tt) => { attempt!(@ bcast $arguments) };
-    (gather $arguments:tt) => { attempt!(@ gather $arguments) };
-    (scatter $arguments:tt) => { attempt!(@ scatter $arguments) };
-    (allgather $arguments:tt) => { attempt!(@ allgather $arguments) };
-    (alltoall $arguments:tt) => { attempt!(@ alltoall $arguments) };
-    (reduce $arguments:tt) => { attempt!(@ reduce $arguments) };
-    (allreduce $arguments:tt) => { attempt!(@ allreduce $arguments) };
-    (reduce_scatter_block $arguments:tt) => { attempt!(@ reduce_scatter_block $arguments) };
-    (scan $arguments:tt) => { attempt!(@ scan $arguments) };
-    (exscan $arguments:tt) => { attempt!(@ exscan $arguments) };
-    (gatherv $arguments:tt) => { attempt!(@ gatherv $arguments) };
-    (scatterv $arguments:tt) => { attempt!(@ scatterv $arguments) };
-    (reduce_scatter $arguments:tt) => { attempt!(@ reduce_scatter $arguments) };
-    (allgatherv $arguments:tt) => { attempt!(@ allgatherv $arguments) };
-    (alltoallv $arguments:tt) => { attempt!(@ alltoallv $arguments) };
-    (@ $name:ident ($($argument:expr),*)) => {
+    (alltoallw $arguments:tt) => {};
+    (neighbor_allgather $arguments:tt) => {};
+    (neighbor_allgatherv $arguments:tt) => {};
+    (neighbor_alltoall $arguments:tt) => {};
+    (neighbor_alltoallv $arguments:tt) => {};
+    (neighbor_alltoallw $arguments:tt) => {};
+    ($name:ident ($($argument:expr),*)) => {
         // SAFETY: the caller's promise.
         if let Some(result) = unsafe { brief::$name($($argument),*) } {
             return result;
         }
     };
-    ($other:ident $arguments:tt) => {};
 }
 pub(super) use attempt;
 pub(super) use uneven::{allgatherv, alltoallv, gatherv, reduce_scatter, scatterv};
 
 /// `MPI_Barrier`.
 pub(super) unsafe fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> Option<MpiResult> {
-    // SAFETY: there are no data.
+    // SAFETY: a barrier reads and writes no data.
     unsafe { run::<1>(guard, comm, |_| Some((Call::Barrier, std::ptr::null(), std::ptr::null_mut(), None))) }
 }
 
@@ -232,23 +221,16 @@ unsafe fn run<const FUNCTION: u8>(
     // SAFETY: the caller's promise.
     let brief = unsafe { Brief::<FUNCTION>::new(call, send, recv, kernel) };
     let any = brief.any();
-    let is_over = |result: MpiResult| result.map(|()| true);
-    let result = complete(
-        guard,
-        comm,
-        move |node, met| brief.poll(node, met).map(is_over),
-        move |node, met| any.poll(node, met).map(is_over),
-    );
-    result.map(|result| result.map(|_| ()))
+    complete(guard, comm, move |node, met| brief.poll(node, met), move |node, met| any.poll(node, met))
 }
 
 /// Polls by `poll` until the call is over, and if that takes long, by `again`; returns what they return. Pass two closures even if they do the
 /// same: one that is called from two places would not become part of the caller.
 #[inline(always)]
-fn complete<P, A>(guard: &mut Guard<'_>, comm: CommHandle, poll: P, again: A) -> Option<MpiResult<bool>>
+fn complete<T, P, A>(guard: &mut Guard<'_>, comm: CommHandle, poll: P, again: A) -> Option<MpiResult<T>>
 where
-    P: Fn(&mut Node, &mut Met) -> Option<MpiResult<bool>>,
-    A: Fn(&mut Node, &mut Met) -> Option<MpiResult<bool>>,
+    P: Fn(&mut Node, &mut Met) -> Option<MpiResult<T>>,
+    A: Fn(&mut Node, &mut Met) -> Option<MpiResult<T>>,
 {
     let (polls, node, mut met) = (polls(guard), node(guard, comm)?, Met::default());
     for _ in 0..polls {
@@ -274,11 +256,11 @@ fn node<'a>(guard: &'a mut Guard<'_>, comm: CommHandle) -> Option<&'a mut Node> 
 /// Waits for the end of a call that has not ended at once.
 #[cold]
 #[inline(never)]
-fn wait_for(
+fn wait_for<T>(
     guard: &mut Guard<'_>,
     comm: CommHandle,
-    poll: &mut dyn FnMut(&mut Node) -> Option<MpiResult<bool>>,
-) -> MpiResult<bool> {
+    poll: &mut dyn FnMut(&mut Node) -> Option<MpiResult<T>>,
+) -> MpiResult<T> {
     let communicator = guard.comms.get_mut(comm)?;
     let (parties, context) = (&communicator.parties, communicator.collective_context());
     let here = Here::new(parties.place(), parties.all().len() as u32);

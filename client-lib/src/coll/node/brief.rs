@@ -3,7 +3,7 @@
 
 mod uneven;
 
-pub use uneven::{PartsBrief, UnevenBrief, VariedBrief};
+pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::combine;
 use super::meeting::Awaited;
@@ -182,9 +182,8 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     /// Takes the block that a member has left for this one among those for all others.
     #[inline(always)]
     fn take_own(self, node: &Node, number: u64, member: u32, to: usize) {
-        // Each member skips its own block.
-        let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
-        self.take(node, number, member, (node.size() as usize - 1) * self.block(), index * self.block(), to);
+        let (others, index) = (node.size() as usize - 1, node.index_at(member));
+        self.take(node, number, member, others * self.block(), index * self.block(), to);
     }
 
     /// Copies this member's block for itself, unless it is in its place.

@@ -1,10 +1,10 @@
 //! Counts the members that have arrived at an operation.
 //!
 //! Each member adds one to a counter, and the one that brings it to the full number is the last. If all members add to one counter, its cache
-//! line moves from core to core once for each of them, one move after the other. So with more than [`FLAT`] members, each group of neighbours has a counter of its own, and the last of a group
-//! adds one to that of all groups: at most about 2√n moves follow each other instead of n (8 for 16 members, 22 for 128), and those of different
-//! groups happen at the same time. Launchers put ranks that follow each other on cores near each other. Members that share cores do not use one
-//! line at the same time; they use one counter.
+//! line moves from core to core once for each of them, one move after the other. So with more than [`FLAT`] members, each group of neighbours
+//! has a counter of its own, and the last of a group adds one to that of all groups: at most about 2√n moves follow each other instead of n (8
+//! for 16 members, 22 for 128), and those of different groups happen at the same time. Launchers put ranks that follow each other on cores near
+//! each other. Members that share cores do not use one line at the same time; they use one counter.
 //!
 //! Counters are never reset: they count up from operation to operation.
 

@@ -283,7 +283,7 @@ impl<'a> UnevenWork<'a> {
     fn read_block(&mut self, node: &Node, number: u64, member: u32, into: &Buffer) {
         let (stride, most) = (stride(node, node.stamp(number, member)), most(node));
         let whole = (node.size() as usize - 1) * stride;
-        let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
+        let index = node.index_at(member);
         let mut word = [0; WORD];
         node.with_data(number, member, whole, |data| {
             // SAFETY: the word lies within the slot; the member has left it before it arrived.

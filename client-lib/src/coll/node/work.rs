@@ -220,9 +220,7 @@ impl<'a> Work<'a> {
     fn take_own(&self, node: &Node, number: u64, member: u32, into: &Buffer, at: usize) {
         let (_, len) = self.cut.piece(self.index);
         let whole = (node.size() as usize - 1) * len;
-        // Each member skips its own block.
-        let index = if node.rank < member { node.rank } else { node.rank - 1 };
-        take(node, number, member, whole, (index as usize * len, len), into, at);
+        take(node, number, member, whole, (node.index_at(member) * len, len), into, at);
     }
 
     /// Whether the members that this one depends on have called the same function.

@@ -7,7 +7,7 @@ use crate::abi::constants::MPI_IN_PLACE;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::ints::Ints;
 use crate::coll::Here;
-use crate::coll::node::{PartsBrief, Uneven, UnevenBrief, VariedBrief};
+use crate::coll::node::{Block, PartsBrief, Uneven, UnevenBrief, VariedBrief};
 use crate::datatype::forgettable_size;
 use crate::device;
 use crate::error::MpiResult;
@@ -43,15 +43,16 @@ impl Blocks {
         let blocks = Self { start: plain(address)?, counts, displs, size: forgettable_size(datatype)? };
         let is_usual = |member: u32| {
             // SAFETY: the caller's promise.
-            let count = unsafe { counts.get(member as usize) };
-            let block = blocks.at(member).0.cast_const();
-            (0..=LONGEST).contains(&count) && (block.addr() >= FIRST || count == 0) && !device::may_hold(block)
+            let (count, displacement) = unsafe { (counts.get(member as usize), displs.get(member as usize)) };
+            let (block, is_near) = (blocks.at(member).0.cast_const(), displacement.unsigned_abs() < FARTHEST);
+            let is_there = is_near && block.addr() >= FIRST && !device::may_hold(block);
+            (0..=LONGEST).contains(&count) && (is_there || count == 0)
         };
         (0..members).all(is_usual).then_some(blocks)
     }
 
     #[inline(always)]
-    fn at(self, member: u32) -> (*mut u8, usize) {
+    fn at(self, member: u32) -> Block {
         // SAFETY: as `new` has been promised.
         let (count, displacement) = unsafe { (self.counts.get(member as usize), self.displs.get(member as usize)) };
         let offset = (displacement as isize).wrapping_mul(self.size as isize);
@@ -61,6 +62,9 @@ impl Blocks {
 
 /// More elements are never few bytes.
 const LONGEST: i64 = 1 << 16;
+
+/// No program's memory reaches so many elements from any address.
+const FARTHEST: u64 = 1 << 48;
 
 /// Lower addresses are mistakes.
 const FIRST: usize = 4096;
@@ -176,14 +180,7 @@ pub(in crate::api::coll) unsafe fn allgatherv(
     let (own, _) = own_block(sendbuf, sendcount, sendtype, blocks, recvbuf, me)?;
     // SAFETY: the caller's promise.
     let brief = unsafe { VariedBrief::new(own, move |member| blocks.at(member), node(guard, comm)?)? };
-    let is_over = |result: MpiResult| result.map(|()| true);
-    let result = complete(
-        guard,
-        comm,
-        move |node, met| brief.poll(node, met).map(is_over),
-        move |node, met| brief.poll(node, met).map(is_over),
-    );
-    result.map(|result| result.map(|_| ()))
+    complete(guard, comm, move |node, met| brief.poll(node, met), move |node, met| brief.poll(node, met))
 }
 
 /// `MPI_Reduce_scatter`.
@@ -206,14 +203,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     // SAFETY: the caller's promise.
     let brief =
         unsafe { PartsBrief::new(send, recv, kernel, unit, |member| count(member) as usize, node(guard, comm)?)? };
-    let is_over = |result: MpiResult| result.map(|()| true);
-    let result = complete(
-        guard,
-        comm,
-        move |node, met| brief.poll(node, met).map(is_over),
-        move |node, met| brief.poll(node, met).map(is_over),
-    );
-    result.map(|result| result.map(|_| ()))
+    complete(guard, comm, move |node, met| brief.poll(node, met), move |node, met| brief.poll(node, met))
 }
 
 /// Executes a call whose blocks are usual for this member. `None`: it has turned out to be unusual.
@@ -224,8 +214,8 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
 #[inline(always)]
 unsafe fn run<To, From>(guard: &mut Guard<'_>, comm: CommHandle, call: Uneven, to: To, from: From) -> Option<MpiResult>
 where
-    To: Fn(u32) -> (*mut u8, usize) + Copy,
-    From: Fn(u32) -> (*mut u8, usize) + Copy,
+    To: Fn(u32) -> Block + Copy,
+    From: Fn(u32) -> Block + Copy,
 {
     // SAFETY: the caller's promise.
     let brief = unsafe { UnevenBrief::new(call, to, from, node(guard, comm)?)? };
@@ -265,7 +255,7 @@ fn own_block(
     blocks: Blocks,
     buffer: *const c_void,
     me: u32,
-) -> Option<(*mut u8, usize)> {
+) -> Option<Block> {
     if address.addr() == MPI_IN_PLACE {
         return Some(blocks.at(me));
     }

@@ -12,8 +12,8 @@ use crate::coll::node::{Arrival, Node, SMALL};
 use crate::error::MpiResult;
 use crate::op::Kernel;
 
-/// The address and the bytes of a block.
-type Block = (*mut u8, usize);
+/// The address of a block, and its length in bytes.
+pub type Block = (*mut u8, usize);
 
 /// A call: `to` returns the block that this member gives to a member, `from` the one that it gets. Its own block is in its place if both are
 /// the same.
@@ -145,9 +145,8 @@ where
     /// What a member has left for this one among its blocks for all others: the bytes of all, and where in them the word of this block lies.
     #[inline(always)]
     fn left(self, node: &Node, number: u64, member: u32) -> (usize, usize) {
-        let index = if node.rank < member { node.rank } else { node.rank - 1 } as usize;
         let stride = stride(node, node.stamp(number, member));
-        ((node.size() as usize - 1) * stride, index * stride)
+        ((node.size() as usize - 1) * stride, node.index_at(member) * stride)
     }
 
     /// The bytes of the block that a member has left for this one, as it says.
