@@ -140,8 +140,9 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "RSD_MPI_SPIN_US",
         values: "microseconds",
-        default: "1000 if each process of the node has a core, else 0",
-        meaning: "how long a waiting call polls before it yields its core",
+        default: "up to 1000 if each process of the node has a core, else 0",
+        meaning: "how long a waiting call polls before it yields its core; by default, it polls for a shorter time or not at all while \
+                  other processes take the yielded core and give it back soon",
     },
     Setting {
         name: "RSD_MPI_VERBOSE",

@@ -4,7 +4,9 @@
 //! connected. The kernel often puts one rank more on a core than on the others meanwhile, and then leaves it there for some tenths of a
 //! second, because ranks that yield look busy everywhere: three on one core and one on the other take twice as long for a message as two
 //! on each. So for a short time, a rank that waits moves back to a core that follows from its number on the node. It is never bound, and
-//! later the kernel moves it as before.
+//! later the kernel moves it as before, except that a rank that has slept returns: the kernel wakes it where its waker runs.
+//!
+//! A rank that meets a process that computes stays where the kernel puts it.
 
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -22,7 +24,8 @@ const TURNS: u32 = 32;
 #[derive(Debug)]
 pub(super) struct Spread {
     thread: ThreadId,
-    until: Instant,
+    /// The end of the beginning; `None` after it.
+    until: Option<Instant>,
     core: usize,
     one: CpuSet,
     allowed: CpuSet,
@@ -37,25 +40,28 @@ impl Spread {
         let core = choose(&allowed, local)?;
         let mut one = CpuSet::new();
         one.set(core).ok()?;
-        let (thread, until) = (std::thread::current().id(), Instant::now() + BEGINNING);
+        let (thread, until) = (std::thread::current().id(), Some(Instant::now() + BEGINNING));
         let spread = Self { thread, until, core, one, allowed, turns: 0 };
         spread.go();
         Some(spread)
     }
 
-    /// Called before a yield: now and then moves the thread back if it is on another core. Returns whether the beginning is over.
-    pub(super) fn go_back(&mut self) -> bool {
+    /// Called before a yield: in the beginning, moves the thread back now and then.
+    #[inline]
+    pub(super) fn keep(&mut self) {
+        let Some(until) = self.until else { return };
         self.turns += 1;
-        if !self.turns.is_multiple_of(TURNS) {
-            return false;
+        if self.turns.is_multiple_of(TURNS) {
+            self.go_back();
+            self.until = Some(until).filter(|until| Instant::now() < *until);
         }
-        if Instant::now() >= self.until {
-            return true;
-        }
+    }
+
+    /// Moves the thread back if it is on another core.
+    pub(super) fn go_back(&self) {
         if sched_getcpu() != Ok(self.core) && std::thread::current().id() == self.thread {
             self.go();
         }
-        false
     }
 
     fn go(&self) {
@@ -97,10 +103,11 @@ mod tests {
         let before = cores();
         for mut spread in (0..4).filter_map(Spread::new) {
             assert_eq!(cores(), before);
-            for _ in 0..=TURNS {
-                assert!(!spread.go_back() || spread.until <= Instant::now());
-            }
+            (0..=TURNS).for_each(|_| spread.keep());
             assert_eq!(cores(), before);
+            spread.until = Some(Instant::now());
+            (0..=TURNS).for_each(|_| spread.keep());
+            assert!(spread.until.is_none(), "the beginning is over");
             sched_setaffinity(Pid::from_raw(0), &spread.one).unwrap();
             spread.go();
             assert_eq!(cores(), spread.one);

@@ -73,8 +73,10 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let (routes, source) = routes(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let is_here = |node: &&u32| **node == nodes[rank as usize];
-    let oversubscribed = nodes.iter().filter(is_here).count() > cores();
+    let here = nodes.iter().filter(is_here).count();
+    let oversubscribed = here > cores();
     state.waiting.choose(settings.spin, oversubscribed);
+    state.waiting.number = (here == 1 && size > 1 && opened == 0).then_some(rank as usize);
     if oversubscribed && opened == 0 {
         state.waiting.spread = Spread::new(nodes[..rank as usize].iter().filter(is_here).count()).map(Box::new);
     }

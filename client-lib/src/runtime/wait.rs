@@ -6,11 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::waiting::Waiting;
+use super::waiting::{TURN, Waiting};
 use super::{Guard, Runtime, State};
-
-/// A process that gets the core by a yield keeps it longer than this.
-const TURN: Duration = Duration::from_micros(2);
 
 /// After this many yields that did not give the core to another process, a process sleeps, unless yields reach all ranks of its node: the
 /// scheduler may count each rank as a session of its own, between which a yield has no effect (autogroups, under launchers that
@@ -104,6 +101,9 @@ impl Guard<'_> {
                 Pause::Yield => {
                     self.waiting.keep_apart();
                     self.unlocked(std::thread::yield_now);
+                    if let Some(took) = idle.yielded() {
+                        self.waiting.observe(took);
+                    }
                 }
                 Pause::Sleep => {
                     if idle.is_long() {
@@ -183,15 +183,15 @@ impl Guard<'_> {
         if self.spins() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();
         }
-        self.waiting.yields_reach = self.engine.transport().shares_session();
+        self.waiting.shares_session = self.engine.transport().shares_session();
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);
             if !there {
                 self.waiting.others += 1;
-                self.waiting.sleeps += 1;
                 self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
                 self.waiting.others -= 1;
+                self.waiting.slept();
             }
             let awake = done(self, Moment::Awake);
             return there || awake;
@@ -208,10 +208,10 @@ impl Guard<'_> {
         if !there {
             // Before the mark is set: this thread need not be woken.
             self.wake_finished();
-            self.waiting.sleeps += 1;
             self.waiting.sleeper = Some(sleep.bell());
             self.unlocked(|| sleep.sleep());
             self.waiting.sleeper = None;
+            self.waiting.slept();
             if self.waiting.others > 0 {
                 // The arrived messages may be for those threads, which this thread would not notice.
                 wake_threads();
@@ -273,20 +273,26 @@ impl Idle {
             return Pause::Yield;
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        let yields = self.elapsed >= waiting.spin;
         // Reading the clock costs as much as some polls.
-        if yields || self.polls.is_multiple_of(32) {
-            let before = std::mem::replace(&mut self.elapsed, since.elapsed());
-            let alone = yields && self.elapsed - before < TURN;
-            self.in_vain = if alone { self.in_vain + 1 } else { 0 };
+        if self.polls.is_multiple_of(32) || self.elapsed >= waiting.spin {
+            self.elapsed = since.elapsed();
         }
         if self.elapsed < waiting.spin {
             Pause::Spin
-        } else if self.elapsed < waiting.spin + waiting.yield_for && (waiting.yields_reach || self.in_vain < IN_VAIN) {
+        } else if self.elapsed < waiting.spin + waiting.yield_for && (waiting.yields_reach() || self.in_vain < IN_VAIN)
+        {
             Pause::Yield
         } else {
             Pause::Sleep
         }
+    }
+
+    /// Called after a yield. Returns how long it took; `None` if nobody looked at the clock before.
+    fn yielded(&mut self) -> Option<Duration> {
+        let before = std::mem::replace(&mut self.elapsed, self.since?.elapsed());
+        let took = self.elapsed - before;
+        self.in_vain = if took < TURN { self.in_vain + 1 } else { 0 };
+        Some(took)
     }
 }
 
@@ -296,7 +302,8 @@ mod tests {
 
     #[test]
     fn a_wait_polls_then_yields_then_sleeps() {
-        let waiting = Waiting { spin: Duration::from_micros(300), ..Waiting::default() };
+        let mut waiting = Waiting::default();
+        waiting.choose(Some(Duration::from_micros(300)), false);
         let mut idle = Idle::default();
         let mut seen = Vec::new();
         while seen.last() != Some(&Pause::Sleep) {

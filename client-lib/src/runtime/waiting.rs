@@ -1,4 +1,9 @@
 //! The state of a process's waits ([`super::wait`]).
+//!
+//! A rank polls for a while before it yields its core. How long pays depends on who else needs the core: no process of this node that MPI
+//! knows of may, and still one does, because several daemons run on one machine, or containers share it. So each yield is an observation.
+//! If it returned at once, nobody needed the core, and polling longer costs nobody anything. If another process ran and gave the core back
+//! soon, it is one that waits as this one does, and the core should change hands at once.
 
 use std::time::Duration;
 
@@ -10,6 +15,12 @@ use crate::transport::Bell;
 pub(super) struct Waiting {
     /// The time to poll without yielding.
     pub(super) spin: Duration,
+    /// The longest that [`Waiting::observe`] lets it become; zero if it does not change.
+    most: Duration,
+    /// Consecutive yields that returned at once.
+    alone: u32,
+    /// How often a yield has given the core to a process that computes.
+    long_turns: u32,
     /// The user has set it.
     pub(super) is_set: bool,
     /// The time to yield between polls after that.
@@ -20,19 +31,52 @@ pub(super) struct Waiting {
     pub(super) others: u32,
     /// How many requests had ended when the sleeping threads were last woken.
     pub(super) reported: u64,
-    /// Whether yields reach the other ranks of this node, because all belong to one session.
-    pub(super) yields_reach: bool,
+    /// Whether the other ranks of this node belong to the session of this process.
+    pub(super) shares_session: bool,
     /// How often a thread has slept.
     pub(super) sleeps: u64,
     /// Where this process begins, if it shares its core.
     pub(super) spread: Option<Box<Spread>>,
+    /// The number by which it goes there when it turns out that it shares its core: its rank, if no other rank is on its node as far as MPI
+    /// knows.
+    pub(super) number: Option<usize>,
 }
 
 impl Waiting {
     /// Chooses by the user's setting, or by whether ranks share cores.
     pub(super) fn choose(&mut self, spin: Option<Duration>, oversubscribed: bool) {
         self.is_set = spin.is_some();
-        self.spin = spin.unwrap_or(if oversubscribed { Duration::ZERO } else { SPIN });
+        self.most = if oversubscribed || self.is_set { Duration::ZERO } else { SPIN };
+        self.spin = spin.unwrap_or(self.most.min(FIRST));
+    }
+
+    /// Called after a yield that took this long.
+    pub(super) fn observe(&mut self, took: Duration) {
+        if took >= LONG_TURN {
+            self.long_turns = self.long_turns.saturating_add(1);
+            if self.long_turns == TOO_MANY {
+                (self.spread, self.number) = (None, None);
+            }
+        }
+        if self.most.is_zero() {
+            return;
+        }
+        self.alone = if took < TURN { self.alone + 1 } else { 0 };
+        if self.alone == MANY {
+            self.alone = 0;
+            self.spin = (self.spin * 2).max(LEAST).min(self.most);
+        } else if (TURN..LONG_TURN).contains(&took) {
+            self.spin = Some(self.spin / 2).filter(|half| *half >= LEAST).unwrap_or_default();
+            if self.spin.is_zero() {
+                // Most likely the ranks of several nodes are on one machine.
+                self.spread = self.spread.take().or_else(|| self.number.take().and_then(Spread::new).map(Box::new));
+            }
+        }
+    }
+
+    /// Whether yields give the core to the processes that this one waits for, as far as it knows.
+    pub(super) fn yields_reach(&self) -> bool {
+        self.shares_session || (self.spin.is_zero() && !self.most.is_zero())
     }
 
     /// Whether a thread sleeps in a call.
@@ -43,11 +87,22 @@ impl Waiting {
     /// Called before a yield.
     #[inline]
     pub(super) fn keep_apart(&mut self) {
-        self.spread.take_if(|spread| spread.go_back());
+        if let Some(spread) = &mut self.spread {
+            spread.keep();
+        }
+    }
+
+    /// Called after a sleep.
+    pub(super) fn slept(&mut self) {
+        self.sleeps += 1;
+        if let Some(spread) = &self.spread {
+            spread.go_back();
+        }
     }
 
     /// It has turned out that ranks share cores.
     pub(super) fn share_cores(&mut self) {
+        self.most = Duration::ZERO;
         if !self.is_set {
             self.spin = Duration::ZERO;
         }
@@ -58,14 +113,18 @@ impl Default for Waiting {
     fn default() -> Self {
         Self {
             spin: Duration::ZERO,
+            most: Duration::ZERO,
+            alone: 0,
+            long_turns: 0,
             is_set: false,
             yield_for: YIELD,
             sleeper: None,
             others: 0,
             reported: 0,
-            yields_reach: false,
+            shares_session: false,
             sleeps: 0,
             spread: None,
+            number: None,
         }
     }
 }
@@ -74,6 +133,79 @@ impl Default for Waiting {
 /// rarely takes a millisecond.
 const SPIN: Duration = Duration::from_millis(1);
 
+/// The polling time at first: ranks that share cores without knowing it would lose a whole `SPIN` to each other at every turn.
+const FIRST: Duration = Duration::from_micros(200);
+
+/// Less than this does not count as polling.
+const LEAST: Duration = Duration::from_micros(5);
+
+/// A process that gets the core by a yield keeps it longer than this.
+pub(super) const TURN: Duration = Duration::from_micros(2);
+
+/// One that keeps it longer than this computes: it gives the core back only when the kernel takes it, at the next tick at the earliest. Yields
+/// to it cost more than they gain.
+const LONG_TURN: Duration = Duration::from_micros(900);
+
+/// After so many of them, this process stays where the kernel puts it. Some are usual while a job starts.
+const TOO_MANY: u32 = 16;
+
+/// So many yields in vain, one after the other, double the polling time.
+const MANY: u32 = 256;
+
 /// The time that a rank that shares its core polls and yields before it sleeps: waking a sleeper costs more than a turn
 /// of the scheduler, unless many ranks wait for a distant event.
 const YIELD: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(number: u64) -> Duration {
+        Duration::from_micros(number)
+    }
+
+    fn chosen(spin: Option<Duration>, oversubscribed: bool) -> Waiting {
+        let mut waiting = Waiting::default();
+        waiting.choose(spin, oversubscribed);
+        waiting
+    }
+
+    fn observed(mut waiting: Waiting, yields: &[(u32, Duration)]) -> Duration {
+        for (times, took) in yields {
+            (0..*times).for_each(|_| waiting.observe(*took));
+        }
+        waiting.spin
+    }
+
+    #[test]
+    fn a_core_that_others_give_back_soon_is_yielded_at_once() {
+        assert_eq!(observed(chosen(None, false), &[(6, us(202))]), Duration::ZERO);
+        assert_eq!(observed(chosen(None, false), &[(1, us(3))]), FIRST / 2);
+    }
+
+    #[test]
+    fn a_core_that_nobody_wants_is_polled_on_for_longer_and_longer() {
+        assert_eq!(observed(chosen(None, false), &[(MANY * 10, us(0))]), SPIN);
+        assert_eq!(observed(chosen(None, false), &[(10, us(5)), (MANY, us(0))]), LEAST);
+        assert_eq!(observed(chosen(None, false), &[(10, us(5)), (MANY * 20, us(1))]), SPIN);
+        // The yields in vain must be consecutive.
+        let mixed = [(MANY - 1, us(0)), (1, us(5))];
+        assert_eq!(observed(chosen(None, false), &[mixed; 9].concat()), Duration::ZERO);
+    }
+
+    #[test]
+    fn one_that_computes_is_no_reason_to_yield() {
+        assert_eq!(observed(chosen(None, false), &[(100, us(4000))]), FIRST);
+    }
+
+    #[test]
+    fn ranks_that_are_known_to_share_cores_and_users_who_set_the_time_are_obeyed() {
+        assert_eq!(observed(chosen(None, true), &[(MANY * 20, us(0))]), Duration::ZERO);
+        let mut found = chosen(None, false);
+        found.share_cores();
+        assert_eq!(observed(found, &[(MANY * 20, us(0))]), Duration::ZERO);
+        for yields in [(MANY * 20, us(0)), (20, us(5))] {
+            assert_eq!(observed(chosen(Some(us(77)), false), &[yields]), us(77));
+        }
+    }
+}
