@@ -268,7 +268,7 @@ impl Idle {
 
     fn next(&mut self, waiting: &Waiting) -> Pause {
         self.polls += 1;
-        if self.polls == 1 && waiting.spin.is_zero() {
+        if self.polls == 1 && waiting.always_yields() {
             // Most waits end with this turn, without reading the clock.
             return Pause::Yield;
         }

@@ -74,6 +74,11 @@ impl Waiting {
         }
     }
 
+    /// Whether every wait begins with a yield, whatever yields show.
+    pub(super) fn always_yields(&self) -> bool {
+        self.spin.is_zero() && self.most.is_zero()
+    }
+
     /// Whether yields give the core to the processes that this one waits for, as far as it knows.
     pub(super) fn yields_reach(&self) -> bool {
         self.shares_session || (self.spin.is_zero() && !self.most.is_zero())
