@@ -132,6 +132,8 @@ pub enum Scan {
 pub(super) fn bcast(here: Here, how: Bcast, root: u32, data: Slice) -> Schedule {
     let turned = here.counted_from(root);
     match how {
+        // Between two, pieces only cost.
+        _ if here.size == 2 => bcast::tree(turned, 2, data),
         Bcast::Tree(radix) => bcast::tree(turned, radix, data),
         // A pipeline takes a round for each rank and each segment, so a chain does not pay with more ranks than segments.
         Bcast::Pipeline(1, segment) if u64::from(here.size) > 2 + data.len / segment => {
@@ -279,7 +281,8 @@ pub(super) fn scan(here: Here, how: Scan, own: Slice, result: Slice, vector: Vec
 /// The prefixes of the vectors, up to the rank before each.
 pub(super) fn exscan(here: Here, how: Scan, own: Slice, result: Slice, vector: Vector) -> Schedule {
     match how {
-        Scan::Chain(segment) => scan::chain(here, own, result, vector, segment, true),
-        Scan::Doubling | Scan::Leaders => scan::exclusive(here, own, result),
+        // Between two, nothing is combined, and pieces only cost.
+        Scan::Chain(segment) if here.size > 2 => scan::chain(here, own, result, vector, segment, true),
+        Scan::Doubling | Scan::Chain(_) | Scan::Leaders => scan::exclusive(here, own, result),
     }
 }
