@@ -4,16 +4,19 @@
 //! one other member, or for all. Nothing is sent, matched or scheduled.
 //!
 //! ```text
-//!  head:    | broken | sleepers | round 0 | … | round 7 |     lines of 128 bytes
-//!  round:   | arrivals: counters, a line each |  | done: u64 | verdict: u64 | result: 48 bytes |
-//!  marks:   | member 0: 0 1 … 7 | member 1: 0 1 … 7 | …       64 bytes each
+//!  head:    | broken | sleepers | round 0 | … | round 31 | groups 0 | … | groups 31 |     lines of 128 bytes
+//!  round:   | arrivals: u64 |  | done: u64 | verdict: u64 | result: 48 bytes |
+//!  groups:  | arrivals: u64 | …                                 a line for each group
+//!  marks:   | member 0: 0 1 … 31 | member 1: 0 1 … 31 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
-//!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |      each as long as the longest data
+//!  notes:   | member 0: 0 1 … 31 | … | results: 0 1 … 31 |      2 KiB each
+//!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |        each as long as the longest data
 //! ```
 //!
-//! Operation k uses the marks and the round k modulo 8, and the slots k modulo 4. A member that arrives at k + 1 has read everything that it
-//! needed from k. So once all members have arrived at k - 7, the marks of k - 8 are free, and once they have arrived at k - 3, the slots of
-//! k - 4. An operation waits for that before it begins; it rarely has to. Data of up to 48 bytes travel in the same line as the mark.
+//! Operation k uses the marks, the notes and the round k modulo 32, and the slots k modulo 4. A member that arrives at k + 1 has read
+//! everything that it needed from k. So once all members have arrived at k - 31, the marks of k - 32 are free, and once they have arrived at
+//! k - 3, the slots of k - 4. An operation waits for that before it begins; it rarely has to. Data of up to 48 bytes travel in the same line as
+//! the mark, those of up to 2 KiB in a note: ranks that share cores can thus be far apart before one has to give its core to another.
 //!
 //! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
 //! adds one to `arrivals` ([`counting`]), the last one computes the result and sets `done`, and all wait for that one line. So an operation
@@ -64,14 +67,14 @@ pub use work::{Work, refuse};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use counting::{Counters, Membership};
+use counting::{Counters, Groups, Membership};
 
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
 /// How many operations the memory holds at a time, and how many of them may have data in slots: more of these would not stay in the cache.
 #[cfg(not(loom))]
-pub(super) const DEPTH: u64 = 8;
+pub(super) const DEPTH: u64 = 32;
 #[cfg(not(loom))]
 pub(super) const SLOTS: u64 = 4;
 #[cfg(loom)]
@@ -81,6 +84,8 @@ pub(super) const SLOTS: u64 = 2;
 
 /// Data of up to this many bytes fit in the mark.
 pub(super) const SMALL: usize = 48;
+/// Data of up to this many bytes fit in a note.
+pub(super) const NOTE: usize = 2048;
 
 /// Stands for a dead member's rank if the communicator is revoked.
 const REVOKED: u32 = u32::MAX - 1;
@@ -92,12 +97,13 @@ pub(super) struct Head {
     broken: Line<AtomicU32>,
     sleepers: Line<AtomicU32>,
     rounds: [Round; DEPTH as usize],
+    groups: [Groups; DEPTH as usize],
 }
 
 #[derive(Debug)]
 #[repr(C)]
 struct Round {
-    arrivals: Counters,
+    arrivals: Line<AtomicU64>,
     done: Line<Done>,
 }
 
@@ -236,7 +242,12 @@ impl Node {
         &self.area.head().rounds[(number % DEPTH) as usize]
     }
 
-    /// Whether the memory for the next operation is free; `is_short`: what this member leaves fits in the mark. A member that is as far ahead
+    #[inline(always)]
+    fn counters(&self, number: u64) -> Counters<'_> {
+        Counters { all: &self.round(number).arrivals, groups: &self.area.head().groups[(number % DEPTH) as usize] }
+    }
+
+    /// Whether the memory for the next operation is free; `is_short`: what this member leaves fits in a note. A member that is as far ahead
     /// of the others as the marks allow waits until it is only half as far ahead: then one look at their lines serves several operations.
     #[inline(always)]
     fn has_room(&mut self, is_short: bool) -> bool {
@@ -290,7 +301,7 @@ impl Node {
         if awaited {
             self.wake();
         }
-        let last = self.round(number).arrivals.count(self.membership, number / DEPTH + 1);
+        let last = self.counters(number).count(self.membership, number / DEPTH + 1);
         (number, if last { Arrival::Last } else { Arrival::Wait })
     }
 
@@ -323,7 +334,7 @@ impl Node {
         if len <= SMALL {
             return self.mark(number, member).data.with(|data| body(std::ptr::slice_from_raw_parts(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts(self.area.slot(member, number), len))
+        body(std::ptr::slice_from_raw_parts(self.room_of(number, member, len), len))
     }
 
     #[inline]
@@ -333,7 +344,13 @@ impl Node {
             let data = &self.mark(number, member).data;
             return data.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(member, number), len))
+        body(std::ptr::slice_from_raw_parts_mut(self.room_of(number, member, len), len))
+    }
+
+    /// Where data lie that do not fit in a mark: those of a member, or the result, for the number of members.
+    #[inline(always)]
+    fn room_of(&self, number: u64, member: u32, len: usize) -> *mut u8 {
+        if len <= NOTE { self.area.note(member, number) } else { self.area.slot(member, number) }
     }
 
     /// Passes the memory for an operation's result to `body`: the last member writes it before [`Node::finish`]; the
@@ -345,7 +362,7 @@ impl Node {
             let result = &self.round(number).done.0.result;
             return result.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts_mut(self.area.slot(self.size(), number), len))
+        body(std::ptr::slice_from_raw_parts_mut(self.room_of(number, self.size(), len), len))
     }
 
     /// As [`Node::with_result`], for reading.
@@ -356,7 +373,7 @@ impl Node {
             let result = &self.round(number).done.0.result;
             return result.with(|data| body(std::ptr::slice_from_raw_parts(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts(self.area.slot(self.size(), number), len))
+        body(std::ptr::slice_from_raw_parts(self.room_of(number, self.size(), len), len))
     }
 
     /// Wakes the members that sleep; called after something was published.

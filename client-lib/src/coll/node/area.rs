@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
-use super::{DEPTH, Head, Mark, SLOTS};
+use super::{DEPTH, Head, Mark, NOTE, SLOTS};
 
 /// The dimensions of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,12 @@ impl Shape {
         self.members as usize * DEPTH as usize
     }
 
-    fn slots_at(self) -> usize {
+    fn notes_at(self) -> usize {
         (size_of::<Head>() + self.marks() * size_of::<Mark>()).next_multiple_of(4096)
+    }
+
+    fn slots_at(self) -> usize {
+        (self.notes_at() + (self.members as usize + 1) * DEPTH as usize * NOTE).next_multiple_of(4096)
     }
 
     fn total(self) -> usize {
@@ -56,6 +60,7 @@ const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
 pub struct Area {
     head: NonNull<Head>,
     marks: NonNull<Mark>,
+    notes: NonNull<u8>,
     slots: NonNull<u8>,
     shape: Shape,
 }
@@ -94,8 +99,9 @@ impl Area {
             unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
         let base = base.cast::<u8>();
         // SAFETY: within the mapping, by the sizes in `Shape`.
-        let (marks, slots) = unsafe { (base.add(size_of::<Head>()), base.add(shape.slots_at())) };
-        let area = Self { head: base.cast(), marks: marks.cast(), slots, shape };
+        let [marks, notes, slots] =
+            unsafe { [size_of::<Head>(), shape.notes_at(), shape.slots_at()].map(|at| base.add(at)) };
+        let area = Self { head: base.cast(), marks: marks.cast(), notes, slots, shape };
         // SAFETY: the mapping just made.
         unsafe { madvise(base.cast(), shape.total(), MmapAdvise::MADV_DONTFORK) }?;
         Ok(area)
@@ -118,6 +124,14 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.marks.as_ptr(), self.shape.marks()) }
     }
 
+    /// The start of a note; the notes of member `members` are the results.
+    #[inline(always)]
+    pub(super) fn note(&self, member: u32, operation: u64) -> *mut u8 {
+        let index = u64::from(member.min(self.shape.members)) * DEPTH + operation % DEPTH;
+        // SAFETY: `DEPTH` notes of each member and as many results lie within the mapping.
+        unsafe { self.notes.add(index as usize * NOTE) }.as_ptr()
+    }
+
     /// The start of a slot; the slots of member `members` are the results.
     #[inline(always)]
     pub(super) fn slot(&self, member: u32, operation: u64) -> *mut u8 {
@@ -131,7 +145,8 @@ impl Area {
 impl Area {
     /// For models: an area over memory that outlives it.
     pub(super) fn over(head: &Head, marks: &[Mark], shape: Shape) -> Self {
-        Self { head: head.into(), marks: NonNull::from(marks).cast(), slots: NonNull::dangling(), shape }
+        let none = NonNull::dangling();
+        Self { head: head.into(), marks: NonNull::from(marks).cast(), notes: none, slots: none, shape }
     }
 }
 

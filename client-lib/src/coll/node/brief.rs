@@ -8,7 +8,7 @@ pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 use super::combine::combine;
 use super::meeting::Awaited;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};
-use super::{Arrival, Node, SMALL};
+use super::{Arrival, NOTE, Node};
 use crate::coll::choice::Call;
 use crate::error::MpiResult;
 use crate::op::Kernel;
@@ -46,7 +46,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     #[inline(always)]
     pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult> {
         let (size, awaited) = (node.size(), awaited(self.call, node.rank));
-        let is_short = self.block() * blocks(self.call, size) <= SMALL;
+        let is_short = self.block() * blocks(self.call, size) <= NOTE;
         let number = match node.meet(&mut met.0, awaited, is_short, move |node| self.arrive(node))? {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),

@@ -23,12 +23,16 @@ const GROUPS: usize = 32;
 #[cfg(loom)]
 const GROUPS: usize = 2;
 
-/// The counters, in shared memory.
+/// The counters of an operation's groups, in shared memory.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Counters {
-    all: Line<AtomicU64>,
-    groups: [Line<AtomicU64>; GROUPS],
+pub(super) struct Groups([Line<AtomicU64>; GROUPS]);
+
+/// The counters of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counters<'a> {
+    pub(super) all: &'a Line<AtomicU64>,
+    pub(super) groups: &'a Groups,
 }
 
 /// Which counters a member adds to.
@@ -57,36 +61,33 @@ fn is_square(number: u32) -> bool {
     number.isqrt() * number.isqrt() == number
 }
 
-impl Counters {
+impl Counters<'_> {
     /// Counts a member for the `turn`-th time, from 1; returns whether it is the last one. What a member wrote before is visible to the last.
     #[inline]
-    pub(super) fn count(&self, membership: Membership, turn: u64) -> bool {
+    pub(super) fn count(self, membership: Membership, turn: u64) -> bool {
         let completes = |counter: &Line<AtomicU64>, of: u64| {
             counter.0.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == of.wrapping_mul(turn)
         };
         if let Some((group, members)) = membership.group
-            && !self.groups.get(group).is_some_and(|counter| completes(counter, members))
+            && !self.groups.0.get(group).is_some_and(|counter| completes(counter, members))
         {
             return false;
         }
-        completes(&self.all, membership.all)
+        completes(self.all, membership.all)
     }
-}
 
-impl Counters {
     /// Whether all members have been counted for the `turn`-th time. What they wrote before is visible then.
     #[inline]
-    pub(super) fn are_complete(&self, membership: Membership, turn: u64) -> bool {
+    pub(super) fn are_complete(self, membership: Membership, turn: u64) -> bool {
         self.all.0.load(Ordering::Acquire) == membership.all.wrapping_mul(turn)
     }
 }
 
-#[cfg(loom)]
-impl Counters {
-    /// For models.
+#[cfg(any(loom, test))]
+impl Groups {
+    /// For tests and models.
     pub(super) fn new() -> Self {
-        let counter = || Line(AtomicU64::new(0));
-        Self { all: counter(), groups: std::array::from_fn(|_| counter()) }
+        Self(std::array::from_fn(|_| Line(AtomicU64::new(0))))
     }
 }
 
@@ -102,8 +103,8 @@ mod tests {
     #[test]
     fn exactly_the_last_member_of_each_turn_is_the_last() {
         for members in (2..=70).chain([100, 127, 128, 129, 500, Shape::MOST - 1, Shape::MOST]) {
-            let counters =
-                Counters { all: Line(AtomicU64::new(0)), groups: std::array::from_fn(|_| Line(AtomicU64::new(0))) };
+            let (all, groups) = (Line(AtomicU64::new(0)), Groups::new());
+            let counters = Counters { all: &all, groups: &groups };
             for turn in 1..4_u64 {
                 // In an order that mixes the groups, another one each time.
                 let step = (7 + 4 * turn as u32..).find(|step| gcd(*step, members) == 1).expect("there are primes");

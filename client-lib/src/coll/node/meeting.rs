@@ -17,7 +17,7 @@ pub(super) enum Awaited {
 
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
-    /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in the mark. The error is that a member has died
+    /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in a note. The error is that a member has died
     /// meanwhile.
     #[inline(always)]
     pub(super) fn meet(
@@ -92,7 +92,7 @@ impl Node {
     #[inline]
     pub(super) fn ends_now(&mut self, number: u64) -> bool {
         let Some((ending, own)) = self.ending.filter(|(ending, _)| *ending == number) else { return false };
-        if !self.round(ending).arrivals.are_complete(self.membership, ending / DEPTH + 1) {
+        if !self.counters(ending).are_complete(self.membership, ending / DEPTH + 1) {
             return false;
         }
         self.ending = None;

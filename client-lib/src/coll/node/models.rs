@@ -27,13 +27,14 @@ impl Memory {
     fn new(members: u32) -> Arc<Self> {
         let done =
             || Done { number: AtomicU64::new(0), verdict: AtomicU64::new(0), result: UnsafeCell::new([0; SMALL]) };
-        let round = || Round { arrivals: Counters::new(), done: Line(done()) };
+        let round = || Round { arrivals: Line(AtomicU64::new(0)), done: Line(done()) };
         let mark = || Mark { number: AtomicU64::new(0), stamp: AtomicU64::new(0), data: UnsafeCell::new([0; SMALL]) };
         Arc::new(Self {
             head: Head {
                 broken: Line(AtomicU32::new(0)),
                 sleepers: Line(AtomicU32::new(0)),
                 rounds: std::array::from_fn(|_| round()),
+                groups: std::array::from_fn(|_| Groups::new()),
             },
             marks: (0..u64::from(members) * DEPTH).map(|_| mark()).collect(),
             bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), woken: Condvar::new() }),

@@ -13,7 +13,7 @@
 use super::meeting::Awaited;
 use super::way::{PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
-use super::{Arrival, Node, SMALL};
+use super::{Arrival, NOTE, Node};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -102,7 +102,7 @@ impl<'a> UnevenWork<'a> {
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<Rest>> {
         loop {
             let (mut waits, awaited) = (self.waits, self.awaited(node));
-            let met = node.meet(&mut waits, awaited, self.leaves(node) <= SMALL, |node| self.arrive(node));
+            let met = node.meet(&mut waits, awaited, self.leaves(node) <= NOTE, |node| self.arrive(node));
             self.waits = waits;
             let number = match met? {
                 Ok(number) => number,

@@ -2,7 +2,7 @@
 
 use super::meeting::Awaited;
 use super::way::{Cut, class};
-use super::{Arrival, Node, SMALL};
+use super::{Arrival, NOTE, Node};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -68,10 +68,10 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether what a member leaves fits in the mark.
+    /// Whether what a member leaves fits in a note.
     #[inline]
     fn is_short(&self, node: &Node) -> bool {
-        self.cut.block().saturating_mul(blocks(self.call, node.size())) <= SMALL
+        self.cut.block().saturating_mul(blocks(self.call, node.size())) <= NOTE
     }
 
     fn awaited(&self, me: u32) -> Awaited {

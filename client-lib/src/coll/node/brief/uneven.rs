@@ -8,7 +8,7 @@ use crate::coll::node::combine::combine;
 use crate::coll::node::meeting::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
-use crate::coll::node::{Arrival, Node, SMALL};
+use crate::coll::node::{Arrival, NOTE, Node};
 use crate::error::MpiResult;
 use crate::op::Kernel;
 
@@ -59,7 +59,7 @@ where
     pub fn poll(self, node: &mut Node, met: &mut Met) -> Option<MpiResult<bool>> {
         let (awaited, own) = (self.awaited(node.rank), stamp(self.call, self.longest as u64));
         let number =
-            match node.meet(&mut met.0, awaited, self.leaves(node, own) <= SMALL, |node| self.arrive(node, own))? {
+            match node.meet(&mut met.0, awaited, self.leaves(node, own) <= NOTE, |node| self.arrive(node, own))? {
                 Ok(number) => number,
                 Err(error) => return Some(Err(error)),
             };
@@ -312,7 +312,7 @@ impl PartsBrief {
 /// The bytes must be readable.
 #[inline(always)]
 unsafe fn meet_all(call: Call, own: *const u8, len: usize, node: &mut Node, met: &mut Met) -> Option<MpiResult<u64>> {
-    let (stamp, is_short) = (work::stamp(call), block(call) as usize * blocks(call, node.size()) <= SMALL);
+    let (stamp, is_short) = (work::stamp(call), block(call) as usize * blocks(call, node.size()) <= NOTE);
     let arrive = |node: &mut Node| {
         // SAFETY: the caller's promise; the slot has room for the bytes.
         let (number, arrival) = node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(own, len) });
