@@ -3,7 +3,8 @@
 //! A rank polls for a while before it yields its core. How long pays depends on who else needs the core: no process of this node that MPI
 //! knows of may, and still one does, because several daemons run on one machine, or containers share it. So each yield is an observation.
 //! If it returned at once, nobody needed the core, and polling longer costs nobody anything. If another process ran and gave the core back
-//! soon, it is one that waits as this one does, and the core should change hands at once.
+//! soon, it is one that waits as this one does, and the core should change hands at once. If one ran for long, it computes: a yield to it
+//! costs more than polling.
 
 use std::time::Duration;
 
@@ -52,20 +53,21 @@ impl Waiting {
 
     /// Called after a yield that took this long.
     pub(super) fn observe(&mut self, took: Duration) {
-        if took >= LONG_TURN {
-            self.long_turns = self.long_turns.saturating_add(1);
-            if self.long_turns == TOO_MANY {
-                (self.spread, self.number) = (None, None);
-            }
+        let is_long = took >= LONG_TURN;
+        self.long_turns = self.long_turns.saturating_add(u32::from(is_long));
+        if is_long && self.long_turns == TOO_MANY {
+            (self.spread, self.number) = (None, None);
         }
         if self.most.is_zero() {
             return;
         }
         self.alone = if took < TURN { self.alone + 1 } else { 0 };
-        if self.alone == MANY {
+        if is_long {
+            self.spin = self.spin.max(FIRST);
+        } else if self.alone == MANY {
             self.alone = 0;
             self.spin = (self.spin * 2).max(LEAST).min(self.most);
-        } else if (TURN..LONG_TURN).contains(&took) {
+        } else if took >= TURN {
             self.spin = Some(self.spin / 2).filter(|half| *half >= LEAST).unwrap_or_default();
             if self.spin.is_zero() {
                 // Most likely the ranks of several nodes are on one machine.
@@ -201,6 +203,7 @@ mod tests {
     #[test]
     fn one_that_computes_is_no_reason_to_yield() {
         assert_eq!(observed(chosen(None, false), &[(100, us(4000))]), FIRST);
+        assert_eq!(observed(chosen(None, false), &[(6, us(5)), (1, us(4000))]), FIRST);
     }
 
     #[test]
