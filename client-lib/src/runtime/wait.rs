@@ -121,10 +121,16 @@ impl Guard<'_> {
         }
     }
 
-    /// Whether waits begin with polling alone, because this process has a core of its own.
+    /// Whether waits begin with polling alone now, because this process seems to have a core of its own.
     #[inline]
     pub fn spins(&self) -> bool {
         !self.waiting.spin.is_zero()
+    }
+
+    /// Whether this process has a core of its own, as far as it is known from the start. In contrast to [`Guard::spins`], this does not change
+    /// with what other processes do.
+    pub fn has_core(&self) -> bool {
+        !self.waiting.always_yields()
     }
 
     /// Advances all operations in progress; returns whether any moved.

@@ -231,7 +231,7 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         return Ok(false);
     }
     let here = members.here;
-    let mut shape = Shape { members: here.size, slot: SLOT, in_groups: guard.spins() };
+    let mut shape = Shape { members: here.size, slot: SLOT, in_groups: guard.has_core() };
     let mut invitation: Invitation = [0; INVITATION];
     let mut host = None;
     let mut shared = None;
