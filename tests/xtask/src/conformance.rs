@@ -36,7 +36,7 @@ pub(crate) fn conformance(args: &[OsString]) -> anyhow::Result<()> {
     };
     setup::setup(&[])?;
     let binaries = programs::build()?;
-    let library = step("create the MPI library's prefix", || Ok(prefix::stage(&places::binaries()?)?))?;
+    let library = step("create the MPI library's prefix", || Ok(prefix::stage(&binaries)?))?;
     setup::mpi4py(&library)?;
     let stage = Stage::set("conformance", binaries)?;
     let start = ["start", "--name", "one", "--slots", "64", "--listen", "127.0.0.1:0"];
