@@ -127,7 +127,7 @@ impl Guard<'_> {
         !self.waiting.spin.is_zero()
     }
 
-    /// Whether this process has a core of its own, as far as it is known from the start. In contrast to [`Guard::spins`], this does not change
+    /// Whether this process has a core of its own, as far as is known. In contrast to [`Guard::spins`], this does not change
     /// with what other processes do.
     pub fn has_core(&self) -> bool {
         !self.waiting.always_yields()
@@ -186,7 +186,7 @@ impl Guard<'_> {
     /// Sleeps, unless the last check returns the result.
     pub(super) fn sleep(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
         let limit = self.ports.sleep_limit(SLEEP);
-        if self.spins() && self.engine.transport().shares_cores() {
+        if self.has_core() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();
         }
         self.waiting.shares_session = self.engine.transport().shares_session();
@@ -293,7 +293,7 @@ impl Idle {
         }
     }
 
-    /// Called after a yield. Returns how long it took; `None` if nobody looked at the clock before.
+    /// Called after a yield. Returns how long it took; `None` if the clock was not read before it.
     fn yielded(&mut self) -> Option<Duration> {
         let before = std::mem::replace(&mut self.elapsed, self.since?.elapsed());
         let took = self.elapsed - before;

@@ -1,10 +1,10 @@
 //! The state of a process's waits ([`super::wait`]).
 //!
-//! A rank polls for a while before it yields its core. How long pays depends on who else needs the core: no process of this node that MPI
-//! knows of may, and still one does, because several daemons run on one machine, or containers share it. So each yield is an observation.
-//! If it returned at once, nobody needed the core, and polling longer costs nobody anything. If another process ran and gave the core back
-//! soon, it is one that waits as this one does, and the core should change hands at once. If one ran for long, it computes: a yield to it
-//! costs more than polling.
+//! A rank polls for a while before it yields its core. How long it should poll depends on which other processes need the core. MPI may know
+//! of none, and there is one nevertheless: several daemons run on one machine, or containers share it. So each yield is an observation. If it
+//! returned at once, the core was free, and longer polling has no cost. If another process ran and gave the core back soon, that process waits
+//! as this one does, and the core should go from one to the other without polling. If it ran for long, it computes: a yield to it costs more
+//! than polling.
 
 use std::time::Duration;
 

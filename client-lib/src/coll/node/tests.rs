@@ -215,6 +215,45 @@ fn members_may_execute_a_short_call_in_either_way() {
     }
 }
 
+/// The root of a gather comes late every time, so the others wait at the end of the marks, notes and slots again and again; the root of a
+/// broadcast does not wait for the others.
+#[test]
+fn members_that_are_far_ahead_overwrite_nothing() {
+    // Around the lengths at which data go from marks to notes, and from notes to slots.
+    let lens = [SMALL as u64 / 4, SMALL as u64 / 4 + 1, NOTE as u64 / 4, NOTE as u64 / 4 + 1];
+    for members in [2, 3, 5] {
+        together(members, |node| {
+            let me = node.rank;
+            for operation in 0..12 * DEPTH {
+                // First all of one length, then mixed.
+                let round = operation / DEPTH;
+                let gathers = round.is_multiple_of(2);
+                let count = lens[if round < 8 { round / 2 } else { operation * 7 / 3 } as usize % lens.len()];
+                let (root, block) = (0, 4 * count);
+                let is_late = if gathers { me == root } else { me + 1 == members };
+                if is_late && operation % 5 == 0 {
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+                let all: Vec<u32> = (0..members).flat_map(|from| words(operation, from, 0, count)).collect();
+                let mut own = words(operation, if gathers { me } else { root }, 0, count);
+                let (call, mut send, mut recv, after) = if gathers {
+                    let room = if me == root { all.len() } else { 0 };
+                    let after = if me == root { all } else { vec![] };
+                    (Call::Gather { root, block, in_place: false }, own, vec![0; room], after)
+                } else {
+                    let after = own.clone();
+                    if me != root {
+                        own.fill(0);
+                    }
+                    (Call::Bcast { root, len: block }, vec![], own, after)
+                };
+                assert_eq!(brief(call, node, &mut send, &mut recv), Ok(()), "{call:?} on {me} of {members}");
+                assert!(recv == after, "{call:?} on {me} of {members}, operation {operation}");
+            }
+        });
+    }
+}
+
 #[test]
 fn a_short_call_takes_one_operation_over_slots_at_any_size() {
     let (reduction, longer) = (sum(), [1_u64, 7, 48, 49, 500, 4095, 4096, 4097, 1 << 14, 1 << 17]);
