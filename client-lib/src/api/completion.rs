@@ -9,19 +9,20 @@ mod results;
 use std::ffi::c_int;
 
 use super::args::{put, put_status};
-use crate::abi::constants::{MPI_SUCCESS, MPI_UNDEFINED};
+use crate::abi::constants::MPI_UNDEFINED;
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Active, Finished, Request, Start};
-use crate::runtime::{Runtime, State};
+use crate::runtime::{Guard, Runtime, State};
 
 use ending::{
-    End, end, finish, finish_any, give_up_all, interrupted, interrupted_any, is_over_already, known, last_end,
+    End, Found, end, find, find_first, first_interrupted, give_up_all, has_moved, interrupted, interrupted_any,
+    is_over_already, known, last_end, position,
 };
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
 pub use generalized::{grequest_complete, grequest_start};
 pub(super) use results::nth;
-use results::{array, note_error, one, store_any, store_end, store_one_of_many};
+use results::{array, one, store_any, store_end, store_one_of_many};
 
 /// `MPI_Wait`.
 ///
@@ -80,25 +81,13 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
     }
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate() {
-        let (handle, status) = (*request, nth(statuses, index));
+        let handle = *request;
         let end = match is_over_already(handle) {
             true => End::Plain(Status::EMPTY),
             false => guard.wait_or(|state| end(state, handle), |state| last_end(state, handle)),
         };
-        match end {
-            End::Plain(seen) => {
-                *request = RequestHandle::NULL;
-                // SAFETY: there is a status for each request, or none at all.
-                unsafe {
-                    put_status(status, seen);
-                    note_error(statuses, index, MPI_SUCCESS, failed.is_some());
-                }
-            }
-            // SAFETY: as above.
-            End::Other(finished) => unsafe {
-                store_one_of_many(&mut guard, *finished, request, statuses, index, &mut failed);
-            },
-        }
+        // SAFETY: there is a status for each request, or none at all.
+        unsafe { store_one_of_many(&mut guard, end, request, statuses, index, &mut failed) };
     }
     failed.map_or(Ok(()), Err)
 }
@@ -118,10 +107,21 @@ pub unsafe fn testall(
     // SAFETY: the caller's promise.
     let requests = unsafe { array(count, requests)? };
     let mut guard = rt.lock();
-    for handle in requests.iter() {
-        known(&guard, *handle)?;
-    }
-    let all = poll(&mut guard, |state| requests.iter().all(|handle| is_over(state, *handle)).then_some(())).is_some();
+    let mut is_valid = Ok(());
+    let mut first = 0;
+    let all = poll(&mut guard, |state| {
+        // Those before have ended, and stay so.
+        while let Some(handle) = requests.get(first) {
+            is_valid = known(state, *handle);
+            if is_valid.is_err() || !is_over(state, *handle) {
+                return None;
+            }
+            first += 1;
+        }
+        Some(())
+    });
+    let all = all.is_some();
+    is_valid?;
     // SAFETY: the caller's promise.
     unsafe { put(flag, c_int::from(all))? };
     if !all && let Some((_, Finished { error: Some(error), .. })) = interrupted_any(&guard, requests) {
@@ -129,9 +129,13 @@ pub unsafe fn testall(
     }
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate().filter(|_| all) {
-        let Some(finished) = finish(&mut guard, *request) else { continue };
+        let end = match is_over_already(*request) {
+            true => Some(End::Plain(Status::EMPTY)),
+            false => end(&mut guard, *request),
+        };
+        let Some(end) = end else { continue };
         // SAFETY: there is a status for each request, or none at all.
-        unsafe { store_one_of_many(&mut guard, finished, request, statuses, index, &mut failed) };
+        unsafe { store_one_of_many(&mut guard, end, request, statuses, index, &mut failed) };
     }
     failed.map_or(Ok(()), Err)
 }
@@ -151,13 +155,18 @@ pub unsafe fn waitany(
     // SAFETY: the caller's promise.
     let requests = unsafe { array(count, requests)? };
     let mut guard = rt.lock();
-    let found = any_active(&guard, requests)?.then(|| {
-        let last = |state: &mut State| {
-            give_up_all(state, requests);
-            finish_any(state, requests).or_else(|| interrupted_any(state, requests))
-        };
-        guard.wait_or(|state| finish_any(state, requests), last)
-    });
+    let found = match find_first(&mut guard, requests)? {
+        (None, true) => {
+            let look = |state: &mut State| find_first(state, requests).map(|(found, _)| found).transpose();
+            let last = |state: &mut State| {
+                give_up_all(state, requests);
+                look(state).or_else(|| first_interrupted(state, requests).map(Ok))
+            };
+            let mut seen = guard.movements();
+            Some(guard.wait_or(|state| if has_moved(state, &mut seen) { look(state) } else { None }, last)?)
+        }
+        (found, _active) => found,
+    };
     drop(guard);
     // SAFETY: the caller's promise.
     unsafe { store_any(found, requests, index, status) }
@@ -179,11 +188,17 @@ pub unsafe fn testany(
     // SAFETY: the caller's promise.
     let requests = unsafe { array(count, requests)? };
     let mut guard = rt.lock();
-    let active = any_active(&guard, requests)?;
-    let found = if active { poll(&mut guard, |state| finish_any(state, requests)) } else { None };
-    let found = found.or_else(|| interrupted_any(&guard, requests));
+    let (mut found, active) = find_first(&mut guard, requests)?;
+    if active && found.is_none() {
+        let mut seen = guard.movements();
+        guard.step();
+        if has_moved(&guard, &mut seen) {
+            found = find_first(&mut guard, requests)?.0;
+        }
+        found = found.or_else(|| first_interrupted(&guard, requests));
+    }
     drop(guard);
-    let is_over = found.as_ref().is_some_and(|(_, finished)| !finished.is_pending());
+    let is_over = found.as_ref().is_some_and(|(_, end)| !end.is_pending());
     // SAFETY: the caller's promise.
     unsafe {
         put(flag, c_int::from(!active || is_over))?;
@@ -237,40 +252,99 @@ unsafe fn some(
     // SAFETY: the caller's promise.
     let requests = unsafe { array(count, requests)? };
     let mut guard = rt.lock();
-    if !any_active(&guard, requests)? {
+    let mut ended = Ended { indices, statuses, count: 0, failed: None };
+    // SAFETY: the caller's promise.
+    let active = unsafe { ended.take(&mut guard, requests, 0)? };
+    if active && ended.count == 0 {
+        let mut from = 0;
+        if waits {
+            let last = |state: &mut State| {
+                give_up_all(state, requests);
+                position(state, requests).or_else(|| interrupted_any(state, requests).map(|(index, _)| index))
+            };
+            let mut seen = guard.movements();
+            let look = |state: &mut State| if has_moved(state, &mut seen) { position(state, requests) } else { None };
+            from = guard.wait_or(look, last);
+        } else {
+            guard.step();
+        }
         // SAFETY: the caller's promise.
-        return unsafe { put(finished_count, MPI_UNDEFINED) };
-    }
-    let is_some_over =
-        |state: &mut State| requests.iter().any(|it| is_active(state, *it) && is_over(state, *it)).then_some(());
-    if waits {
-        let last = |state: &mut State| {
-            give_up_all(state, requests);
-            is_some_over(state).or_else(|| interrupted_any(state, requests).map(drop))
-        };
-        guard.wait_or(is_some_over, last);
-    } else {
-        // Messages that have arrived in the meantime are checked below.
-        let _ = poll(&mut guard, is_some_over);
-    }
-    let mut failed = None;
-    let mut found = 0;
-    for (index, request) in requests.iter_mut().enumerate() {
-        if !is_active(&guard, *request) {
-            continue;
-        }
-        let finished = finish(&mut guard, *request).or_else(|| interrupted(&guard, *request));
-        let Some(finished) = finished else { continue };
-        // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
-            put(indices.wrapping_add(found), index as c_int)?;
-            store_one_of_many(&mut guard, finished, request, statuses, found, &mut failed);
+            ended.take(&mut guard, requests, from)?;
+            if ended.count == 0 {
+                ended.take_interrupted(&mut guard, requests)?;
+            }
         }
-        found += 1;
     }
     // SAFETY: the caller's promise.
-    unsafe { put(finished_count, found as c_int)? };
-    failed.map_or(Ok(()), Err)
+    unsafe { put(finished_count, if active { ended.count as c_int } else { MPI_UNDEFINED })? };
+    ended.failed.map_or(Ok(()), Err)
+}
+
+/// The results that `MPI_Waitsome` and `MPI_Testsome` return.
+struct Ended {
+    indices: *mut c_int,
+    statuses: *mut Status,
+    count: usize,
+    failed: Option<MpiError>,
+}
+
+impl Ended {
+    /// Stores the results of the complete requests from an index on; returns whether any is active. An invalid request is an error only if no
+    /// complete one stands before it, whose result would be lost.
+    ///
+    /// # Safety
+    ///
+    /// There is room for an index and a status for each request.
+    unsafe fn take(&mut self, guard: &mut Guard<'_>, requests: &mut [RequestHandle], from: usize) -> MpiResult<bool> {
+        let mut active = false;
+        for (index, request) in requests.iter_mut().enumerate().skip(from) {
+            match find(guard, *request) {
+                Ok(Found::Nothing) => {}
+                Ok(Found::Pending) => active = true,
+                Ok(Found::Over(end)) => {
+                    active = true;
+                    // SAFETY: the caller's promise.
+                    unsafe { self.store(guard, index, end, request)? };
+                }
+                Err(_) if self.count > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(active)
+    }
+
+    /// Stores an error for each receive that a loss has interrupted; they stay posted.
+    ///
+    /// # Safety
+    ///
+    /// As [`Ended::take`].
+    #[cold]
+    unsafe fn take_interrupted(&mut self, guard: &mut Guard<'_>, requests: &mut [RequestHandle]) -> MpiResult {
+        for (index, request) in requests.iter_mut().enumerate() {
+            if let Some(finished) = interrupted(guard, *request) {
+                // SAFETY: the caller's promise.
+                unsafe { self.store(guard, index, End::Other(Box::new(finished)), request)? };
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn store(
+        &mut self,
+        guard: &mut Guard<'_>,
+        index: usize,
+        end: End,
+        request: &mut RequestHandle,
+    ) -> MpiResult {
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(self.indices.wrapping_add(self.count), index as c_int)?;
+            store_one_of_many(guard, end, request, self.statuses, self.count, &mut self.failed);
+        }
+        self.count += 1;
+        Ok(())
+    }
 }
 
 /// `MPI_Request_get_status`.

@@ -83,6 +83,8 @@ pub struct State {
     pub(super) farewells: Farewells,
     /// Pending requests for addresses.
     pub(super) lookups: Lookups,
+    /// How often operations have moved.
+    pub(super) movements: u64,
     /// How many times the library has been opened.
     pub(super) opened: u32,
     /// Whether a thread is closing it.
@@ -152,6 +154,7 @@ impl Default for State {
             world: None,
             farewells: Farewells::default(),
             lookups: Lookups::default(),
+            movements: 0,
             opened: 0,
             closes: false,
             background: None,
@@ -187,6 +190,18 @@ impl State {
     /// Advances all operations in progress; returns whether any moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
+        let moved = self.advance();
+        self.movements += u64::from(moved);
+        moved
+    }
+
+    /// Changes whenever a request may have ended: only then is it worth while to look at many of them.
+    pub fn movements(&self) -> u64 {
+        self.movements + self.engine.finished()
+    }
+
+    #[inline]
+    fn advance(&mut self) -> bool {
         let mut moved = self.engine.progress();
         moved |= self.poll_disconnects();
         if self.recovery.has_work(&self.engine, &self.comms) {

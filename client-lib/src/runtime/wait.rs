@@ -142,6 +142,7 @@ impl Guard<'_> {
             Some((id, call)) => {
                 self.unlocked(|| call.perform());
                 self.collectives.called(id);
+                self.movements += 1;
                 true
             }
         }
@@ -175,6 +176,7 @@ impl Guard<'_> {
 
     /// Wakes the sleeping threads, so that they check for themselves.
     pub fn wake_others(&mut self) {
+        self.movements += 1;
         if self.waiting.others > 0 {
             wake_threads();
         }

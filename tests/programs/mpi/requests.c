@@ -320,6 +320,73 @@ static void errors_in_statuses(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+/* Waits for several requests of different kinds: each wait returns as soon as one of them is complete, whatever its kind. */
+static void mixed(void) {
+    enum { NEVER, BARRIER, IDLE, SENT, RECEIVE, DUP, KINDS };
+    MPI_Request requests[KINDS];
+    MPI_Status status, statuses[KINDS];
+    MPI_Comm dup;
+    int in = -1, unused = 0, index, count, indices[KINDS], seen = 0;
+    MPI_Irecv(&unused, 1, MPI_INT, left(), 77, MPI_COMM_WORLD, &requests[NEVER]);
+    MPI_Ibarrier(MPI_COMM_WORLD, &requests[BARRIER]);
+    MPI_Recv_init(&unused, 1, MPI_INT, left(), 78, MPI_COMM_WORLD, &requests[IDLE]);
+    MPI_Isend(&rank, 1, MPI_INT, right(), 79, MPI_COMM_WORLD, &requests[SENT]);
+    MPI_Irecv(&in, 1, MPI_INT, left(), 79, MPI_COMM_WORLD, &requests[RECEIVE]);
+    MPI_Comm_idup(MPI_COMM_WORLD, &dup, &requests[DUP]);
+    for (int turn = 0; seen != (1 << BARRIER | 1 << SENT | 1 << RECEIVE | 1 << DUP); turn++) {
+        if (turn % 2) {
+            MPI_Waitsome(KINDS, requests, &count, indices, statuses);
+            CHECK(count >= 1);
+        } else {
+            MPI_Waitany(KINDS, requests, &indices[0], &status);
+            count = 1;
+        }
+        for (int k = 0; k < count; k++) {
+            CHECK(!(seen & 1 << indices[k]));
+            seen |= 1 << indices[k];
+        }
+    }
+    CHECK(in == left());
+    MPI_Testany(KINDS, requests, &index, &count, &status);
+    CHECK(!count && index == MPI_UNDEFINED);
+    MPI_Testsome(KINDS, requests, &count, indices, statuses);
+    CHECK(count == 0);
+    MPI_Cancel(&requests[NEVER]);
+    MPI_Waitany(KINDS, requests, &index, &status);
+    MPI_Test_cancelled(&status, &count);
+    CHECK(index == NEVER && count);
+    MPI_Request_free(&requests[IDLE]);
+    MPI_Comm_free(&dup);
+}
+
+/* An invalid request is an error, but what is complete before it is not lost. */
+static void invalid_behind_complete(void) {
+    MPI_Request requests[3];
+    MPI_Status statuses[3];
+    int in = -1, count = 5, indices[3], index, flag;
+    MPI_Irecv(&in, 1, MPI_INT, left(), 80, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send(&rank, 1, MPI_INT, right(), 80, MPI_COMM_WORLD);
+    for (flag = 0; !flag;)
+        MPI_Request_get_status(requests[0], &flag, MPI_STATUS_IGNORE);
+    MPI_Recv_init(&in, 1, MPI_INT, left(), 81, MPI_COMM_WORLD, &requests[1]);
+    MPI_Request freed = requests[1];
+    MPI_Request_free(&requests[1]);
+    requests[1] = freed;
+    requests[2] = MPI_REQUEST_NULL;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    CHECK(MPI_Waitsome(3, requests, &count, indices, statuses) == MPI_SUCCESS);
+    CHECK(count == 1 && indices[0] == 0 && requests[0] == MPI_REQUEST_NULL && in == left());
+    FAILS(MPI_Waitsome(3, requests, &count, indices, statuses), MPI_ERR_REQUEST);
+    FAILS(MPI_Testsome(3, requests, &count, indices, statuses), MPI_ERR_REQUEST);
+    FAILS(MPI_Waitany(3, requests, &index, statuses), MPI_ERR_REQUEST);
+    FAILS(MPI_Testany(3, requests, &index, &flag, statuses), MPI_ERR_REQUEST);
+    FAILS(MPI_Testall(3, requests, &flag, statuses), MPI_ERR_REQUEST);
+    FAILS(MPI_Waitall(3, requests, statuses), MPI_ERR_REQUEST);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     null_requests();
@@ -332,5 +399,7 @@ int main(int argc, char **argv) {
     freeing();
     buffered();
     errors_in_statuses();
+    mixed();
+    invalid_behind_complete();
     return finish("requests");
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { THREADS = 4, ROUNDS = 300, LONG = 40000 };
 
@@ -63,6 +64,48 @@ static void *wait_long(void *argument) {
     return NULL;
 }
 
+static int ignore_query(void *state, MPI_Status *status) {
+    (void)state;
+    MPI_Status_set_elements(status, MPI_BYTE, 0);
+    MPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+
+static int ignore_free(void *state) {
+    (void)state;
+    return MPI_SUCCESS;
+}
+
+static int ignore_cancel(void *state, int complete) {
+    (void)state;
+    (void)complete;
+    return MPI_SUCCESS;
+}
+
+static MPI_Request general[2];
+
+/* Waits for one of several requests that only another thread completes. */
+static void *wait_any(void *argument) {
+    Thread *t = argument;
+    int unused, index = -1, count = 0, indices[3];
+    MPI_Request requests[3];
+    MPI_Irecv(&unused, 1, MPI_INT, left(), 98, waiting, &requests[0]);
+    for (int turn = 0; turn < 2; turn++) {
+        requests[1] = MPI_REQUEST_NULL;
+        requests[2] = general[turn];
+        if (turn)
+            MPI_Waitsome(3, requests, &count, indices, MPI_STATUSES_IGNORE);
+        else
+            MPI_Waitany(3, requests, &index, MPI_STATUS_IGNORE);
+        MUST(turn ? count == 1 && indices[0] == 2 : index == 2);
+        MPI_Send(&turn, 1, MPI_INT, rank, 97, waiting);
+    }
+    MPI_Cancel(&requests[0]);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     int provided, level, is_main;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -86,6 +129,20 @@ int main(int argc, char **argv) {
         pthread_join(ids[i], NULL);
         CHECK(threads[i].wrong == 0);
     }
+    pthread_t chooser;
+    Thread choosing = {.number = -2};
+    for (int i = 0; i < 2; i++)
+        MPI_Grequest_start(ignore_query, ignore_free, ignore_cancel, NULL, &general[i]);
+    pthread_create(&chooser, NULL, wait_any, &choosing);
+    for (int i = 0; i < 2; i++) {
+        int turn;
+        usleep(30000);
+        MPI_Grequest_complete(general[i]);
+        MPI_Recv(&turn, 1, MPI_INT, rank, 97, waiting, MPI_STATUS_IGNORE);
+        CHECK(turn == i);
+    }
+    pthread_join(chooser, NULL);
+    CHECK(choosing.wrong == 0);
     MPI_Send(&rank, 1, MPI_INT, right(), 99, waiting);
     pthread_join(waiter, NULL);
     CHECK(patient.wrong == 0);

@@ -48,6 +48,60 @@ pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
     finish(state, handle).map(|finished| End::Other(Box::new(finished)))
 }
 
+/// What a pass over several requests finds at one of them.
+pub(super) enum Found {
+    /// A null or inactive request.
+    Nothing,
+    Pending,
+    Over(End),
+}
+
+/// One step of such a pass: whether the request is valid, whether it is active, and its result, if it is complete.
+#[inline]
+pub(super) fn find(state: &mut State, handle: RequestHandle) -> MpiResult<Found> {
+    if handle == RequestHandle::NULL {
+        return Ok(Found::Nothing);
+    }
+    match state.requests.get(handle) {
+        Some(Request::Message { id, .. }) if state.engine.outcome(*id).is_none() => return Ok(Found::Pending),
+        Some(Request::Message { .. }) => {}
+        Some(_) if !is_active(state, handle) => return Ok(Found::Nothing),
+        Some(_) => {}
+        None if handle == RequestHandle::sent() => return Ok(Found::Over(End::Plain(Status::EMPTY))),
+        None => known(state, handle)?,
+    }
+    Ok(end(state, handle).map_or(Found::Pending, Found::Over))
+}
+
+/// Where the first complete request stands among several.
+pub(super) fn position(state: &State, requests: &[RequestHandle]) -> Option<usize> {
+    requests.iter().position(|handle| match state.requests.get(*handle) {
+        Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
+        _other => is_active(state, *handle) && is_over(state, *handle),
+    })
+}
+
+/// The first complete request of several, and whether any is active. Later ones are not looked at.
+pub(super) fn find_first(state: &mut State, requests: &[RequestHandle]) -> MpiResult<(Option<(usize, End)>, bool)> {
+    let mut active = false;
+    for (index, handle) in requests.iter().enumerate() {
+        match find(state, *handle)? {
+            Found::Nothing => {}
+            Found::Pending => active = true,
+            Found::Over(end) => return Ok((Some((index, end)), true)),
+        }
+    }
+    Ok((None, active))
+}
+
+/// Whether something has moved since a call returned this number, which is updated: only then can any of many requests have ended, which
+/// takes long to find out.
+#[inline]
+pub(super) fn has_moved(state: &State, seen: &mut u64) -> bool {
+    let now = state.movements();
+    std::mem::replace(seen, now) != now
+}
+
 /// As [`end`], before a sleep: a request that can never complete fails.
 #[cold]
 pub(super) fn last_end(state: &mut State, handle: RequestHandle) -> Option<End> {
@@ -74,7 +128,16 @@ pub(super) fn interrupted(state: &State, handle: RequestHandle) -> Option<Finish
 /// As [`interrupted`], for the first such request.
 #[cold]
 pub(super) fn interrupted_any(state: &State, requests: &[RequestHandle]) -> Option<(usize, Finished)> {
+    if state.engine.losses().is_empty() {
+        return None;
+    }
     requests.iter().enumerate().find_map(|(index, handle)| Some((index, interrupted(state, *handle)?)))
+}
+
+/// As [`interrupted_any`], as the end of a call.
+#[cold]
+pub(super) fn first_interrupted(state: &State, requests: &[RequestHandle]) -> Option<(usize, End)> {
+    interrupted_any(state, requests).map(|(index, finished)| (index, End::Other(Box::new(finished))))
 }
 
 /// If all active requests are receives from processes that have finalized, they can never complete: then they fail.
@@ -234,13 +297,6 @@ pub(in crate::api) fn any_active(state: &State, requests: &[RequestHandle]) -> M
         active |= is_active(state, *handle);
     }
     Ok(active)
-}
-
-pub(super) fn finish_any(state: &mut State, requests: &[RequestHandle]) -> Option<(usize, Finished)> {
-    requests.iter().enumerate().find_map(|(index, handle)| {
-        let active = is_active(state, *handle);
-        if active { finish(state, *handle).map(|finished| (index, finished)) } else { None }
-    })
 }
 
 /// Looks and, if there is no result, makes progress once and looks again.

@@ -81,7 +81,30 @@ pub(super) unsafe fn note_error(statuses: *mut Status, index: usize, class: c_in
 
 /// Stores the result of one of several requests, whose status is the `index`-th; an error goes into its status, and the call returns
 /// `MPI_ERR_IN_STATUS`.
+#[inline]
 pub(super) unsafe fn store_one_of_many(
+    guard: &mut Guard<'_>,
+    end: End,
+    request: &mut RequestHandle,
+    statuses: *mut Status,
+    index: usize,
+    failed: &mut Option<MpiError>,
+) {
+    match end {
+        End::Plain(seen) => {
+            *request = RequestHandle::NULL;
+            // SAFETY: the caller's promise.
+            unsafe {
+                put_status(nth(statuses, index), seen);
+                note_error(statuses, index, MPI_SUCCESS, failed.is_some());
+            }
+        }
+        // SAFETY: as above.
+        End::Other(finished) => unsafe { store_finished(guard, *finished, request, statuses, index, failed) },
+    }
+}
+
+unsafe fn store_finished(
     guard: &mut Guard<'_>,
     finished: Finished,
     request: &mut RequestHandle,
@@ -113,7 +136,7 @@ pub(super) unsafe fn store_one_of_many(
 }
 
 pub(super) unsafe fn store_any(
-    found: Option<(usize, Finished)>,
+    found: Option<(usize, End)>,
     requests: &mut [RequestHandle],
     index: *mut c_int,
     status: *mut Status,
@@ -121,9 +144,9 @@ pub(super) unsafe fn store_any(
     // SAFETY: the caller's promise.
     unsafe {
         match found {
-            Some((at, finished)) => {
+            Some((at, end)) => {
                 put(index, at as c_int)?;
-                store(finished, &raw mut requests[at], status)
+                store_end(end, &raw mut requests[at], status)
             }
             None => {
                 put(index, MPI_UNDEFINED)?;
