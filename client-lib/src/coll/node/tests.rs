@@ -5,6 +5,7 @@ mod uneven;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Order};
+use std::time::{Duration, Instant};
 
 use super::way::uneven as longest;
 use super::*;
@@ -20,6 +21,8 @@ use crate::object::ops::Ops;
 use crate::op::Reduction;
 
 const SLOT: usize = 4096;
+/// No operation lasts so long, however busy the machine is.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn sum() -> Reduction {
     let element = Element::of(DatatypeHandle(MPI_UINT32_T)).unwrap();
@@ -51,13 +54,20 @@ fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec
     })
 }
 
-fn wait(work: &mut Work<'_>, node: &mut Node) -> MpiResult {
+/// Polls until there is a result.
+fn until<R>(mut poll: impl FnMut() -> Option<R>) -> R {
+    let begun = Instant::now();
     loop {
-        if let Some(result) = work.poll(node) {
+        if let Some(result) = poll() {
             return result;
         }
+        assert!(begun.elapsed() < LIMIT, "a member has waited for {LIMIT:?}");
         std::thread::yield_now();
     }
+}
+
+fn wait(work: &mut Work<'_>, node: &mut Node) -> MpiResult {
+    until(|| work.poll(node))
 }
 
 /// The words of one member for another one in an operation.
@@ -182,12 +192,7 @@ fn brief(call: Call, node: &mut Node, send: &mut [u32], recv: &mut [u32]) -> Mpi
     // SAFETY: the words outlive the call, and are as many as it says.
     let brief = unsafe { Brief::<0>::new(call, from, to, kernel) };
     let mut met = Met::default();
-    loop {
-        if let Some(result) = brief.poll(node, &mut met) {
-            return result;
-        }
-        std::thread::yield_now();
-    }
+    until(|| brief.poll(node, &mut met))
 }
 
 #[test]
@@ -232,7 +237,7 @@ fn members_that_are_far_ahead_overwrite_nothing() {
                 let (root, block) = (0, 4 * count);
                 let is_late = if gathers { me == root } else { me + 1 == members };
                 if is_late && operation % 5 == 0 {
-                    std::thread::sleep(std::time::Duration::from_micros(100));
+                    std::thread::sleep(Duration::from_micros(100));
                 }
                 let all: Vec<u32> = (0..members).flat_map(|from| words(operation, from, 0, count)).collect();
                 let mut own = words(operation, if gathers { me } else { root }, 0, count);
@@ -420,12 +425,7 @@ fn long_call(kind: u64, in_place: bool, me: u32, size: u32) -> (Call, Vec<u32>, 
 
 fn pull(call: Call, operands: &Operands, node: &mut Node) -> MpiResult<bool> {
     let mut pull = Pull::new(call, operands);
-    loop {
-        if let Some(result) = pull.poll(node) {
-            return result;
-        }
-        std::thread::yield_now();
-    }
+    until(|| pull.poll(node))
 }
 
 #[test]

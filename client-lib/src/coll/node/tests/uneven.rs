@@ -113,12 +113,8 @@ fn block(operation: u64, from: u32, to: u32, long: bool) -> Vec<u32> {
 }
 
 fn end(mut work: UnevenWork<'_>, node: &mut Node) -> (MpiResult<Rest>, Option<MpiError>) {
-    loop {
-        if let Some(result) = work.poll(node) {
-            return (result, work.into_fault());
-        }
-        std::thread::yield_now();
-    }
+    let result = until(|| work.poll(node));
+    (result, work.into_fault())
 }
 
 /// Executes a call in the way of a short one, if `is_brief` and it begins as one, and otherwise, or if it turns out to be unusual, in the
@@ -142,13 +138,10 @@ fn end_either(
     let brief = unsafe { UnevenBrief::new(call, to, from, node) };
     if let Some(brief) = brief.filter(|_| is_brief) {
         let mut met = Met::default();
-        loop {
-            match brief.poll(node, &mut met) {
-                Some(Ok(true)) => return (Ok(Rest::Nothing), None),
-                Some(Ok(false)) => break,
-                Some(Err(error)) => return (Err(error), None),
-                None => std::thread::yield_now(),
-            }
+        match until(|| brief.poll(node, &mut met)) {
+            Ok(true) => return (Ok(Rest::Nothing), None),
+            Ok(false) => {}
+            Err(error) => return (Err(error), None),
         }
     }
     end(UnevenWork::new(call, operands, node), node)
