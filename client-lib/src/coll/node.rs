@@ -42,6 +42,9 @@ mod brief;
 mod combine;
 mod counting;
 mod faster;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod growth;
 mod handover;
 mod meeting;
 #[cfg(test)]
@@ -70,7 +73,7 @@ use std::hash::{BuildHasher, Hasher};
 use counting::{Counters, Groups, Membership};
 
 use crate::memory::Room;
-use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
+use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, writes};
 
 /// How many operations the memory holds at a time, and how many of them may have data in slots: more of these would not stay in the cache.
 #[cfg(not(loom))]
@@ -344,7 +347,9 @@ impl Node {
             let data = &self.mark(number, member).data;
             return data.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        body(std::ptr::slice_from_raw_parts_mut(self.room_of(number, member, len), len))
+        let room = self.room_of(number, member, len);
+        writes(room, len);
+        body(std::ptr::slice_from_raw_parts_mut(room, len))
     }
 
     /// Where data lie that do not fit in a mark: those of a member, or the result, for the number of members.

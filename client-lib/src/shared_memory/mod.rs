@@ -3,3 +3,6 @@
 
 pub(crate) mod cma;
 pub(crate) mod sync;
+#[cfg(test)]
+#[cfg(not(loom))]
+pub(crate) mod traffic;

@@ -47,7 +47,7 @@ impl Shape {
         (self.notes_at() + (self.members as usize + 1) * DEPTH as usize * NOTE).next_multiple_of(4096)
     }
 
-    fn total(self) -> usize {
+    pub(super) fn total(self) -> usize {
         self.slots_at() + (self.members as usize + 1) * SLOTS as usize * self.slot
     }
 }

@@ -12,6 +12,7 @@ use super::{Arrival, NOTE, Node};
 use crate::coll::choice::Call;
 use crate::error::MpiResult;
 use crate::op::Kernel;
+use crate::shared_memory::sync::reads;
 
 /// The longest block. Every call whose blocks are not longer takes one operation over slots, so long as what a member leaves fits there.
 const MOST: usize = 4096;
@@ -158,8 +159,11 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             Call::Bcast { .. } => {}
             Call::Reduce { root, .. } if root != me => {}
             Call::Allreduce { .. } | Call::Reduce { .. } if node.is_counted() => {
-                // SAFETY: this member gets the result, of `len` bytes.
-                node.with_result_of(number, len, |result| unsafe { self.recv.copy_from(result.cast(), len) });
+                node.with_result_of(number, len, |result| {
+                    reads(result.cast(), len);
+                    // SAFETY: this member gets the result, of `len` bytes.
+                    unsafe { self.recv.copy_from(result.cast(), len) }
+                });
             }
             Call::Allreduce { .. } | Call::Reduce { .. } => self.combine(node, number, size, len, 0, self.recv),
             Call::ReduceScatterBlock { .. } => {
@@ -174,8 +178,10 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     #[inline(always)]
     fn take(self, node: &Node, number: u64, member: u32, whole: usize, from: usize, to: usize) {
         node.with_data(number, member, whole, |data| {
+            let data = data.cast::<u8>().wrapping_add(from);
+            reads(data, self.block());
             // SAFETY: the block lies within the member's data, and within what this member gets.
-            unsafe { self.recv.add(to).copy_from(data.cast::<u8>().add(from), self.block()) }
+            unsafe { self.recv.add(to).copy_from(data, self.block()) }
         });
     }
 

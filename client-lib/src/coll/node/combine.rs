@@ -16,6 +16,7 @@ use super::way::slice;
 use super::work::{Work, write};
 use super::{Arrival, Node};
 use crate::memory::Buffer;
+use crate::shared_memory::sync::{reads, writes};
 
 impl Work<'_> {
     /// Leaves a piece of this member's vector, after its slice of the result of the piece before.
@@ -148,6 +149,8 @@ pub(super) fn combine(
     for member in 0..members {
         node.with_data(number, member, whole, |data| {
             let from = data.cast::<u8>().wrapping_add(at);
+            reads(from, len);
+            writes(result, len);
             // The part lies within a member's data, which that member does not change until all have read it; only this member uses this
             // part of `result`. Predefined operations commute, so they may be applied from the right.
             if member == 0 {

@@ -8,6 +8,7 @@ use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::Reduction;
+use crate::shared_memory::sync::reads;
 
 /// A call in progress. [`Work::poll`] continues it. A long block takes several operations.
 ///
@@ -282,6 +283,7 @@ pub(super) fn take(
 #[inline]
 #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
 pub(super) fn write(into: &Buffer, at: usize, data: *const [u8]) {
+    reads(data.cast(), data.len());
     // SAFETY: the bytes lie within a slot; their member has finished writing and does not change them before this
     // member arrives at the next operation. A process that breaks this rule only corrupts what is read: no reference to them exists.
     unsafe { into.copy_from(at, data.cast(), data.len()) }

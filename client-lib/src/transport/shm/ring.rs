@@ -270,6 +270,7 @@ mod models;
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::shared_memory::traffic::{self, Moves, NUMBERS};
 
     struct Memory {
         head: RingHead,
@@ -312,6 +313,65 @@ mod tests {
                 let (note, data) = ring.take(&mut receiver).unwrap();
                 assert_eq!(data.0[0], note as u8);
                 room = ring.give_room(&mut receiver);
+            }
+        }
+    }
+
+    /// What moves while senders send a frame each and the receiver, member 0, takes all of them, after each one or at the end.
+    fn count(members: u32, at_once: bool) -> Moves {
+        #[repr(C)]
+        struct Whole {
+            head: RingHead,
+            slots: [Slot; 512],
+        }
+        // SAFETY: all zero is an empty ring of unused slots.
+        let whole: Box<Whole> = Box::new(unsafe { std::mem::zeroed() });
+        let (ring, mut receiver) = (Ring { head: &whole.head, slots: &whole.slots }, Receiver::default());
+        let (mut known, mut most) = (vec![0; members as usize], Moves::default());
+        let start = std::ptr::from_ref(&*whole).addr();
+        traffic::watch(vec![start..start + size_of::<Whole>(); members as usize]);
+        let warm = 2 * whole.slots.len() / (members as usize - 1);
+        for call in 0..warm + 100 {
+            traffic::begin();
+            let mut take = || {
+                traffic::run(0);
+                while ring.take(&mut receiver).is_some() {
+                    ring.give_room(&mut receiver);
+                }
+            };
+            for (member, known) in known.iter_mut().enumerate().skip(1) {
+                traffic::run(member);
+                assert!(send(ring, known, 7) && !ring.wake());
+                if !at_once {
+                    take();
+                }
+            }
+            take();
+            if call >= warm {
+                most = most.most(traffic::moves());
+            }
+        }
+        traffic::end();
+        most
+    }
+
+    #[test]
+    fn the_table_shows_how_receiving_grows() {
+        let mut table = traffic::Table::default();
+        table.row("a frame from each other member, taken one by one", |members| count(members, false));
+        table.row("a frame from each other member, taken at the end", |members| count(members, true));
+        table.check(include_str!("../../../../tests/bench/growth/rings.md"), "rings.md");
+    }
+
+    /// For each frame: the position that is claimed, the slot to the sender and to the receiver; now and then, the room that is free.
+    #[test]
+    fn a_frame_moves_a_bounded_number_of_lines_however_many_members_send() {
+        for members in NUMBERS {
+            for at_once in [false, true] {
+                let (moves, frames) = (count(members, at_once), u64::from(members) - 1);
+                assert!(moves.line <= frames.max(2), "{members}: {moves:?}");
+                assert!(moves.all <= 7 * frames + 4, "{members}: {moves:?}");
+                assert!(moves.member <= 2 * frames + 8, "{members}: {moves:?}");
             }
         }
     }
