@@ -20,7 +20,8 @@
 //!
 //! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
 //! adds one to `arrivals` ([`counting`]), the last one computes the result and sets `done`, and all wait for that one line. So an operation
-//! takes little work even if many members share a core, and most members run only once. A barrier of members that share cores is ended by the
+//! takes little work even if many members share a core, and most members run only once. The counters also tell whether all have made the same
+//! call; only if not, the last one looks at the stamps. A barrier of members that share cores is ended by the
 //! first member instead of the last one to arrive ([`Node::end_barrier`]).
 //!
 //! A member about to sleep adds itself to `sleepers` and looks again. A member that has published something reads `sleepers`
@@ -70,7 +71,7 @@ pub use work::{Work, refuse};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use counting::{Counters, Groups, Membership};
+use counting::{Counters, Groups, Membership, Sign};
 
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, writes};
@@ -160,8 +161,8 @@ pub struct Node {
 pub(super) enum Arrival {
     /// Wait for the data that is needed.
     Wait,
-    /// This member is the last to arrive: it computes, then calls [`Node::finish`].
-    Last,
+    /// This member is the last to arrive: it computes, then calls [`Node::finish`]. Whether all have left the same stamp.
+    Last { are_alike: bool },
 }
 
 impl Node {
@@ -304,13 +305,14 @@ impl Node {
         if awaited {
             self.wake();
         }
-        let last = self.counters(number).count(self.membership, number / DEPTH + 1);
-        (number, if last { Arrival::Last } else { Arrival::Wait })
+        let last = self.counters(number).count(self.membership, Sign::of(stamp));
+        (number, last.map_or(Arrival::Wait, |are_alike| Arrival::Last { are_alike }))
     }
 
     /// Publishes that the last member has computed the result.
     #[inline]
     fn finish(&mut self, number: u64, verdict: u64) {
+        self.counters(number).reset();
         let done = &self.round(number).done.0;
         done.verdict.store(verdict, Ordering::Relaxed);
         done.number.store(number + 1, Ordering::Release);

@@ -91,8 +91,8 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
         };
         if let Call::Barrier = self.call {
             node.end_barrier(number, arrival, own);
-        } else if arrival == Arrival::Last {
-            node.finish_checked(number, |stamp| differ(stamp, own), |node| self.compute(node, number));
+        } else {
+            node.finish_checked(number, arrival, |stamp| differ(stamp, own), |node| self.compute(node, number));
         }
         number
     }

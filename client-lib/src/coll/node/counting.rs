@@ -6,9 +6,18 @@
 //! for 16 members, 22 for 128), and those of different groups happen at the same time. Launchers put ranks that follow each other on cores near
 //! each other. Members that share cores do not use one line at the same time; they use one counter.
 //!
-//! Counters are never reset: they count up from operation to operation.
+//! Besides one, each member adds a *sign* of its call to a second number in the same word. If the sum is that of members that all make the
+//! last member's call, they do, and no one has to look at the marks of all members, which would move n lines to one member.
+//!
+//! ```text
+//!  | sum of signs, modulo 2^48 | arrivals: 16 bits |
+//! ```
+//!
+//! The member that completes a counter sets it back to zero; that of all, once the operation is over. The next operation that uses it begins
+//! after all have arrived at a later one.
 
 use super::Shape;
+use super::work::ANNOUNCED;
 use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
 
 /// Up to so many members share one counter.
@@ -42,18 +51,39 @@ pub(super) struct Membership {
     group: Option<(usize, u64)>,
     /// How many are counted by the counter of all: groups, or members.
     all: u64,
+    members: u64,
 }
+
+/// A number that follows from a call: equal for equal calls, and the sums of others are equal by chance only (1 in 2^48), also if lengths
+/// differ by the same amount.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sign(u64);
+
+impl Sign {
+    /// Of the call that has this stamp.
+    #[inline(always)]
+    pub(super) fn of(stamp: u64) -> Self {
+        // What the first member announces is not part of the call.
+        let call = if matches!(stamp >> 56, 5 | 6) { stamp & !ANNOUNCED } else { stamp };
+        let mixed = call.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Self((mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) >> ARRIVALS)
+    }
+}
+
+/// Bits of the arrivals in a counter.
+const ARRIVALS: u32 = 16;
 
 impl Membership {
     /// For the member with this rank.
     pub(super) fn of(rank: u32, Shape { members, in_groups, .. }: Shape) -> Self {
         if members <= FLAT || !in_groups {
-            return Self { group: None, all: u64::from(members) };
+            return Self { group: None, all: u64::from(members), members: u64::from(members) };
         }
         let each = members.isqrt() + u32::from(!is_square(members));
         let group = rank / each;
         let size = each.min(members - group * each);
-        Self { group: Some((group as usize, u64::from(size))), all: u64::from(members.div_ceil(each)) }
+        let group = Some((group as usize, u64::from(size)));
+        Self { group, all: u64::from(members.div_ceil(each)), members: u64::from(members) }
     }
 }
 
@@ -62,25 +92,47 @@ fn is_square(number: u32) -> bool {
 }
 
 impl Counters<'_> {
-    /// Counts a member for the `turn`-th time, from 1; returns whether it is the last one. What a member wrote before is visible to the last.
+    /// Counts a member. If it is the last one, returns whether all have the same sign. What a member wrote before is visible to the last.
     #[inline]
-    pub(super) fn count(self, membership: Membership, turn: u64) -> bool {
-        let completes = |counter: &Line<AtomicU64>, of: u64| {
-            counter.0.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == of.wrapping_mul(turn)
-        };
-        if let Some((group, members)) = membership.group
-            && !self.groups.0.get(group).is_some_and(|counter| completes(counter, members))
-        {
-            return false;
+    pub(super) fn count(self, membership: Membership, sign: Sign) -> Option<bool> {
+        let mut sum = sign.0;
+        if let Some((group, members)) = membership.group {
+            let counter = self.groups.0.get(group)?;
+            sum = add(counter, sum, members)?;
+            counter.0.store(0, Ordering::Relaxed);
         }
-        completes(self.all, membership.all)
+        add(self.all, sum, membership.all).map(|sum| are_alike(sum, membership, sign))
     }
 
-    /// Whether all members have been counted for the `turn`-th time. What they wrote before is visible then.
+    /// If all members have been counted, whether all have this sign. What they wrote before is visible then.
     #[inline]
-    pub(super) fn are_complete(self, membership: Membership, turn: u64) -> bool {
-        self.all.0.load(Ordering::Acquire) == membership.all.wrapping_mul(turn)
+    pub(super) fn completed(self, membership: Membership, sign: Sign) -> Option<bool> {
+        complete(self.all.0.load(Ordering::Acquire), membership.all).map(|sum| are_alike(sum, membership, sign))
     }
+
+    /// Makes the counter of all ready for the next operation that uses it, once all members have been counted.
+    #[inline]
+    pub(super) fn reset(self) {
+        self.all.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Adds an arrival; returns the sum of the signs if it completes the counter.
+#[inline]
+fn add(counter: &Line<AtomicU64>, sign: u64, of: u64) -> Option<u64> {
+    let arrival = sign << ARRIVALS | 1;
+    complete(counter.0.fetch_add(arrival, Ordering::AcqRel).wrapping_add(arrival), of)
+}
+
+/// The sum of the signs if so many have been counted.
+#[inline]
+fn complete(counter: u64, of: u64) -> Option<u64> {
+    (counter & ((1 << ARRIVALS) - 1) == of).then_some(counter >> ARRIVALS)
+}
+
+#[inline]
+fn are_alike(sum: u64, membership: Membership, sign: Sign) -> bool {
+    sum << ARRIVALS == sign.0.wrapping_mul(membership.members) << ARRIVALS
 }
 
 #[cfg(any(loom, test))]
@@ -101,19 +153,38 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_last_member_of_each_turn_is_the_last() {
+    fn exactly_the_last_member_of_each_turn_is_the_last_and_knows_whether_all_are_alike() {
         for members in (2..=70).chain([100, 127, 128, 129, 500, Shape::MOST - 1, Shape::MOST]) {
             let (all, groups) = (Line(AtomicU64::new(0)), Groups::new());
             let counters = Counters { all: &all, groups: &groups };
-            for turn in 1..4_u64 {
+            for turn in 0..6_u32 {
                 // In an order that mixes the groups, another one each time.
-                let step = (7 + 4 * turn as u32..).find(|step| gcd(*step, members) == 1).expect("there are primes");
+                let step = (7 + 4 * turn..).find(|step| gcd(*step, members) == 1).expect("there are primes");
+                // Now and then, members pass lengths that differ by the same amount up and down.
+                let differs = |rank| match (turn % 3, rank) {
+                    (1, 0) => 8,
+                    (1, 1) | (2, 1) => -8,
+                    _ => 0,
+                };
                 for nth in 0..members {
-                    let rank = (nth * step + turn as u32) % members;
-                    let is_last = counters.count(membership(rank, members), turn);
-                    assert_eq!(is_last, nth == members - 1, "{nth} of {members}, turn {turn}");
+                    let rank = (nth * step + turn) % members;
+                    let sign = Sign::of(8 << 56 | (64 + differs(rank)) as u64);
+                    let alike = counters.count(membership(rank, members), sign);
+                    let expected = (nth == members - 1).then_some(turn % 3 == 0);
+                    assert_eq!(alike, expected, "{nth} of {members}, turn {turn}");
+                    assert_eq!(counters.completed(membership(rank, members), sign), expected);
                 }
+                counters.reset();
             }
+        }
+    }
+
+    #[test]
+    fn what_the_first_member_announces_is_not_part_of_its_sign() {
+        for kind in 5..=6 {
+            let stamp = kind << 56 | 64;
+            assert_eq!(Sign::of(stamp).0, Sign::of(stamp | ANNOUNCED).0);
+            assert_ne!(Sign::of(stamp).0, Sign::of(stamp + 1).0);
         }
     }
 

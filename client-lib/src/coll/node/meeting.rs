@@ -1,7 +1,8 @@
 //! How a call meets the other members at an operation: it arrives, and waits for those on which it depends. The last member to arrive finds
 //! out whether all have called the same function.
 
-use super::{Arrival, DEPTH, Node, REVOKED};
+use super::counting::Sign;
+use super::{Arrival, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::shm::hint;
 
@@ -83,8 +84,8 @@ impl Node {
             Arrival::Wait if self.rank == 0 && is_first_to_end => self.ending = Some((number, own)),
             Arrival::Wait => {}
             // If it has called something else, it does not know of the barrier.
-            Arrival::Last if self.rank > 0 && is_first_to_end && self.stamp(number, 0) == own => self.wake(),
-            Arrival::Last => self.finish_checked(number, |stamp| stamp != own, |_| ()),
+            Arrival::Last { .. } if self.rank > 0 && is_first_to_end && self.stamp(number, 0) == own => self.wake(),
+            Arrival::Last { .. } => self.finish_checked(number, arrival, |stamp| stamp != own, |_| ()),
         }
     }
 
@@ -92,19 +93,27 @@ impl Node {
     #[inline]
     pub(super) fn ends_now(&mut self, number: u64) -> bool {
         let Some((ending, own)) = self.ending.filter(|(ending, _)| *ending == number) else { return false };
-        if !self.counters(ending).are_complete(self.membership, ending / DEPTH + 1) {
-            return false;
-        }
+        let Some(are_alike) = self.counters(ending).completed(self.membership, Sign::of(own)) else { return false };
         self.ending = None;
-        self.finish_checked(number, |stamp| stamp != own, |_| ());
+        self.finish_checked(number, Arrival::Last { are_alike }, |stamp| stamp != own, |_| ());
         true
     }
 
-    /// Ends an operation as the last member to arrive: if no member's stamp differs, `compute` makes the result; otherwise the others learn
-    /// which member called a different function.
+    /// Ends an operation if this member is the last to arrive: if no member's stamp differs, `compute` makes the result; otherwise the others
+    /// learn which member called a different function.
     #[inline]
-    pub(super) fn finish_checked(&mut self, number: u64, differs: impl Fn(u64) -> bool, compute: impl FnOnce(&Self)) {
-        let differing = self.differing(number, Awaited::All, differs);
+    pub(super) fn finish_checked(
+        &mut self,
+        number: u64,
+        arrival: Arrival,
+        differs: impl Fn(u64) -> bool,
+        compute: impl FnOnce(&Self),
+    ) {
+        let Arrival::Last { are_alike } = arrival else { return };
+        let differing = match are_alike && !differs(self.stamp(number, self.rank)) {
+            true => None,
+            false => self.differing(number, Awaited::All, differs),
+        };
         if differing.is_none() {
             compute(self);
         }

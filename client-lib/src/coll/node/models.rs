@@ -85,7 +85,7 @@ fn all_get_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
             // SAFETY: left by members that have arrived.
             (0..node.size()).map(|member| node.with_data(number, member, 1, |data| unsafe { *data.cast::<u8>() })).sum()
         };
-        if arrival == Arrival::Last {
+        if let Arrival::Last { .. } = arrival {
             let all = sum(&node);
             // SAFETY: only the last member writes it.
             node.with_result(number, 1, |result| unsafe { *result.cast::<u8>() = all });
@@ -109,7 +109,7 @@ fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
         memory.wait(&mut node, |node| node.has_room(true));
         let len = usize::from(rank == 0);
         let (number, arrival) = node.arrive(7, len, rank == 0, |slot| slot.put(0, [operation]));
-        if arrival == Arrival::Last {
+        if let Arrival::Last { .. } = arrival {
             node.finish(number, 0);
         }
         if rank > 0 {

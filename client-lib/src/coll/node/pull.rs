@@ -8,7 +8,7 @@
 
 use super::meeting::Awaited;
 use super::work::{agreed, differ, stamp};
-use super::{Arrival, Node};
+use super::Node;
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::MpiResult;
@@ -78,9 +78,7 @@ impl<'a> Pull<'a> {
             }
             Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
         };
-        if arrival == Arrival::Last {
-            node.finish_checked(number, |other| differ(other, stamp), |_| ());
-        }
+        node.finish_checked(number, arrival, |other| differ(other, stamp), |_| ());
         number
     }
 

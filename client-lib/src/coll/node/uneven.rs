@@ -13,7 +13,7 @@
 use super::meeting::Awaited;
 use super::way::{PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
-use super::{Arrival, NOTE, Node};
+use super::{NOTE, Node};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -201,9 +201,7 @@ impl<'a> UnevenWork<'a> {
                 })
             }
         };
-        if arrival == Arrival::Last {
-            node.finish_checked(number, |other| other >> 32 != stamp >> 32, |_| ());
-        }
+        node.finish_checked(number, arrival, |other| other >> 32 != stamp >> 32, |_| ());
         number
     }
 

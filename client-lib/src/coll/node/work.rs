@@ -119,9 +119,9 @@ impl<'a> Work<'a> {
         };
         if let Call::Barrier = self.call {
             node.end_barrier(number, arrival, stamp);
-        } else if arrival == Arrival::Last {
+        } else {
             let own = self::stamp(self.call);
-            node.finish_checked(number, |stamp| differ(stamp, own), |node| self.compute(node, number));
+            node.finish_checked(number, arrival, |stamp| differ(stamp, own), |node| self.compute(node, number));
         }
         number
     }
@@ -327,7 +327,7 @@ pub fn refuse(node: &mut Node) -> Option<MpiResult> {
         return node.died();
     }
     let (number, arrival) = node.arrive(REFUSED, 0, true, |_| ());
-    if arrival == Arrival::Last {
+    if let Arrival::Last { .. } = arrival {
         let verdict = u64::from(node.rank) + 1;
         node.finish(number, verdict);
     }

@@ -8,7 +8,7 @@ use crate::coll::node::combine::combine;
 use crate::coll::node::meeting::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
-use crate::coll::node::{Arrival, NOTE, Node};
+use crate::coll::node::{NOTE, Node};
 use crate::error::MpiResult;
 use crate::op::Kernel;
 
@@ -115,9 +115,7 @@ where
                 })
             }
         };
-        if arrival == Arrival::Last {
-            node.finish_checked(number, |other| other >> 32 != own >> 32, |_| ());
-        }
+        node.finish_checked(number, arrival, |other| other >> 32 != own >> 32, |_| ());
         number
     }
 
@@ -316,9 +314,7 @@ unsafe fn meet_all(call: Call, own: *const u8, len: usize, node: &mut Node, met:
     let arrive = |node: &mut Node| {
         // SAFETY: the caller's promise; the slot has room for the bytes.
         let (number, arrival) = node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(own, len) });
-        if arrival == Arrival::Last {
-            node.finish_checked(number, |other| differ(other, stamp), |_| ());
-        }
+        node.finish_checked(number, arrival, |other| differ(other, stamp), |_| ());
         number
     };
     let number = match node.meet(&mut met.0, Awaited::All, is_short, arrive)? {
