@@ -200,6 +200,12 @@ impl Node {
         self.pulls
     }
 
+    /// The dimensions of the memory.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.area.shape()
+    }
+
     /// This member's rank.
     #[inline]
     pub fn rank(&self) -> u32 {

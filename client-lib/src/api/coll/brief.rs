@@ -215,7 +215,7 @@ unsafe fn run<const FUNCTION: u8>(
 ) -> Option<MpiResult> {
     let node = node(guard, comm)?;
     let (call, send, recv, kernel) = call(Here::new(node.rank(), node.size()))?;
-    if !fits(call, node.size(), node.room()) {
+    if !fits(call, node.shape()) {
         return None;
     }
     // SAFETY: the caller's promise.

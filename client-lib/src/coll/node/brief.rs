@@ -7,8 +7,9 @@ pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::combine;
 use super::meeting::Awaited;
+use super::way::is_sliced;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};
-use super::{Arrival, NOTE, Node};
+use super::{Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
 use crate::error::MpiResult;
 use crate::op::Kernel;
@@ -203,12 +204,13 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     }
 }
 
-/// Whether a call is short enough, among so many members with slots of `room` bytes.
+/// Whether a call is short enough over memory of this shape: it takes one operation.
 #[inline(always)]
-pub fn fits(call: Call, members: u32, room: usize) -> bool {
-    let block = block(call);
-    let is_short = (1..=MOST as u64).contains(&block) && block < room as u64;
-    matches!(call, Call::Barrier) || is_short && block * blocks(call, members) as u64 <= room as u64
+pub fn fits(call: Call, shape: Shape) -> bool {
+    let (block, room) = (block(call), shape.slot as u64);
+    let is_short = (1..=MOST as u64).contains(&block) && block < room;
+    let is_sliced = matches!(call, Call::Reduce { .. } | Call::Allreduce { .. }) && is_sliced(block, shape);
+    matches!(call, Call::Barrier) || is_short && !is_sliced && block * blocks(call, shape.members) as u64 <= room
 }
 
 #[inline(always)]

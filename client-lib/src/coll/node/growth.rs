@@ -199,7 +199,7 @@ type Poll<'a> = Box<dyn FnMut(&mut Node) -> Option<MpiResult> + 'a>;
 
 fn poll_of<'a>(call: Call, operands: &'a Operands, reduction: &'a Reduction, node: &Node) -> Poll<'a> {
     let address = |buffer: &Buffer| buffer.as_contiguous().expect("contiguous memory");
-    if fits(call, node.size(), SLOT) {
+    if fits(call, node.shape()) {
         let (mut send, recv) = (address(&operands.send.buffer), address(&operands.recv.buffer));
         if matches!(call, Call::Bcast { .. }) {
             send = recv;
@@ -270,7 +270,10 @@ fn the_chain_of_a_barrier_and_of_a_broadcast_grows_with_the_root_of_all_members(
         for members in traffic::NUMBERS {
             let moves = count(operation, members, true);
             assert!(moves.chain <= 2 * u64::from(members).isqrt() + 5, "{operation:?} of {members}: {moves:?}");
-            assert!(moves.member <= 5 && moves.all <= 2 * u64::from(members) + 16, "{operation:?} of {members}: {moves:?}");
+            assert!(
+                moves.member <= 5 && moves.all <= 2 * u64::from(members) + 16,
+                "{operation:?} of {members}: {moves:?}"
+            );
         }
     }
 }
@@ -284,6 +287,16 @@ fn each_member_combines_a_slice_of_long_vectors() {
         let share = 3 * lines + 16;
         assert!(moves.member <= share && moves.chain <= share + 4 * u64::from(members).isqrt(), "{members}: {moves:?}");
     }
+}
+
+/// The last one combines short vectors alone, but not so many of them that the others wait long.
+#[test]
+fn a_member_combines_a_bounded_number_of_bytes() {
+    let most = (0..=16).map(|log| {
+        let moves = count(Allreduce(SHORT.max(1 << log)), 128, true);
+        moves.chain
+    });
+    assert!(most.clone().max() < Some(5 << 10), "{:?}", most.collect::<Vec<_>>());
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //! and all later ones use messages. Each member's pid is verified once with a word of that member's own, because in another
 //! pid namespace the number may belong to a different process.
 
+use super::Node;
 use super::meeting::Awaited;
 use super::work::{agreed, differ, stamp};
-use super::Node;
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::MpiResult;

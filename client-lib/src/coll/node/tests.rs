@@ -204,7 +204,7 @@ fn members_may_execute_a_short_call_in_either_way() {
                 let (call, mut send, mut recv, after) = call(operation, me, members);
                 let is_in_place_for_each = matches!(call, Call::Alltoall { in_place: true, .. });
                 let is_brief = (operation + u64::from(me)) % 3 > 0 || operation % 7 == 0;
-                if is_brief && fits(call, members, SLOT) && !is_in_place_for_each {
+                if is_brief && fits(call, node.shape()) && !is_in_place_for_each {
                     briefs += 1;
                     assert_eq!(brief(call, node, &mut send, &mut recv), Ok(()), "{call:?} on {me} of {members}");
                 } else {
@@ -281,12 +281,16 @@ fn a_short_call_takes_one_operation_over_slots_at_any_size() {
                 Call::Scan { vector, in_place },
                 Call::Exscan { vector, in_place },
             ];
-            for call in calls.into_iter().filter(|call| fits(*call, members, room)) {
+            let shapes = [true, false].map(|in_groups| Shape { members, slot: room, in_groups });
+            for (call, shape) in calls.into_iter().flat_map(|call| shapes.map(|shape| (call, shape))) {
+                if !fits(call, shape) {
+                    continue;
+                }
                 for pulls in [false, true] {
                     let way = way(call, members, room, pulls, u32::MAX, Some(&reduction), true);
                     assert_eq!(way, Some(Way::Slots), "{call:?}, {members} members, {room} bytes");
                 }
-                let cut = super::way::Cut::of(call, members, room);
+                let cut = super::way::Cut::of(call, shape);
                 assert!(cut.is_whole() && !cut.is_sliced && cut.operations() == 1, "{call:?}, {members}, {room}");
             }
         }

@@ -1,5 +1,6 @@
 //! How a call is executed over the shared memory, and how its blocks are cut into operations. All members come to the same answers.
 
+use super::Shape;
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::op::Reduction;
@@ -30,6 +31,16 @@ const PAIRED_FROM_ROOT: u64 = 8 << 10;
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
 /// needs one wait less.
 const SLICED: u64 = 16 << 10;
+
+/// Of members that have cores of their own, the last one combines at most this many bytes of all vectors together alone: 16 of the longest.
+const ALONE: u64 = 16 * SLICED;
+
+/// Whether each member combines a slice of a vector of so many bytes.
+#[inline(always)]
+pub(super) fn is_sliced(len: u64, Shape { members, slot, in_groups }: Shape) -> bool {
+    let is_long = len >= SLICED.min(slot as u64);
+    members > 2 && (is_long || in_groups && len * u64::from(members) >= ALONE)
+}
 
 /// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's
 /// memory (`pulls`); `faster` has a bit for each `class` in which reading it is faster. `None` if it needs messages. All members get the same answer.
@@ -142,8 +153,9 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// For a call among `size` members with slots of `room` bytes, for which [`way()`] returned [`Way::Slots`].
-    pub(super) fn of(call: Call, size: u32, room: usize) -> Self {
+    /// For a call over memory of this shape, for which [`way()`] returned [`Way::Slots`].
+    pub(super) fn of(call: Call, shape: Shape) -> Self {
+        let Shape { members: size, slot: room, .. } = shape;
         let whole = |block: u64| Self { block: block as usize, piece: room, unit: 1, is_sliced: false };
         // Nothing is divided for a block that fits: this is on the way of every short call.
         let for_each = |block: u64, count: u32| match block.saturating_mul(u64::from(count)) <= room as u64 {
@@ -161,8 +173,7 @@ impl Cut {
             Call::Gather { block, .. } | Call::Allgather { block, .. } => whole(block),
             Call::Scatter { block, .. } | Call::Alltoall { block, .. } => for_each(block, size - 1),
             Call::Reduce { vector, .. } | Call::Allreduce { vector, .. } => {
-                let is_sliced = size > 2 && vector.len() >= SLICED.min(room as u64);
-                Self { is_sliced, ..elements(vector, whole(vector.len())) }
+                Self { is_sliced: is_sliced(vector.len(), shape), ..elements(vector, whole(vector.len())) }
             }
             Call::Scan { vector, .. } | Call::Exscan { vector, .. } => elements(vector, whole(vector.len())),
             Call::ReduceScatterBlock { block, .. } => {

@@ -39,7 +39,7 @@ impl<'a> Work<'a> {
         parts: Option<&'a [(u64, u64)]>,
         node: &Node,
     ) -> Self {
-        let cut = Cut::of(call, node.size(), node.room());
+        let cut = Cut::of(call, node.shape());
         let has_class = class(call, node.size()).is_some();
         Self { call, operands, reduction, parts, cut, has_class, index: 0, waits: None }
     }

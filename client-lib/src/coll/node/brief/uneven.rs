@@ -214,7 +214,7 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
     pub unsafe fn new(own: *const u8, from: From, node: &Node) -> Option<Self> {
         let longest = (0..node.size()).map(|member| from(member).1).max().unwrap_or(0);
         let call = Call::Allgather { block: longest as u64, in_place: false };
-        fits(call, node.size(), node.room()).then_some(Self { call, own, from })
+        fits(call, node.shape()).then_some(Self { call, own, from })
     }
 
     /// Continues the call; returns the result once it is over.
@@ -282,7 +282,7 @@ impl PartsBrief {
         let call = Call::ReduceScatterBlock { block, commutes: true, in_place: false };
         let (own, whole) = (count(node.rank), end * unit);
         let brief = Self { call, send, recv, kernel, whole, part: (first * unit, own * unit), count: own };
-        fits(call, node.size(), node.room()).then_some(brief)
+        fits(call, node.shape()).then_some(brief)
     }
 
     /// Continues the call; returns the result once it is over.
