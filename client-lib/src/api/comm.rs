@@ -14,6 +14,7 @@ use crate::abi::constants::{
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
 };
 use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle, SessionHandle};
+use crate::coll::node::Sharing;
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::tag;
@@ -404,6 +405,19 @@ pub(super) fn sweep(state: &mut State) {
     }
 }
 
+/// After a communicator was freed.
+pub(super) fn retire(state: &mut State, freed: Communicator) {
+    state.errhandlers.unused(freed.errhandler);
+    if let Some((board, _)) = freed.board {
+        let shared = match freed.sharing {
+            Sharing::Ready(shared) => Some(shared),
+            Sharing::Untried(_) | Sharing::Never | Sharing::Busy => None,
+        };
+        state.boards.leave(board, shared);
+    }
+    sweep(state);
+}
+
 /// `MPI_Comm_free`. Pending operations on the communicator continue.
 pub unsafe fn comm_free(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
     // SAFETY: the caller's promise.
@@ -446,8 +460,7 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     let state = &mut *guard;
     let _ = state.buffered.detach(owner);
     let freed = state.comms.free(comm)?;
-    state.errhandlers.unused(freed.errhandler);
-    sweep(state);
+    retire(state, freed);
     guard.leave(&foreign);
     // SAFETY: the caller's promise.
     unsafe { put(place, CommHandle::NULL) }

@@ -411,6 +411,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                     }
                 }
                 Some(Request::Collective { id, .. }) => guard.collectives.forget(id),
+                Some(Request::Posted { id, .. }) => guard.boards.forget(id),
                 Some(Request::Partitioned { id, .. }) => {
                     let State { partitions, engine, .. } = &mut *guard;
                     partitions.free(engine, id);
@@ -445,7 +446,10 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
             Some(Active::Over(_) | Active::Collective(_)) => None,
             None => return Err(MpiError::request("the request is not active")),
         },
-        Some(Request::Collective { .. } | Request::Creation { .. } | Request::Recovery { .. }) => {
+        Some(Request::Collective { .. } | Request::Posted { .. }) => {
+            return Err(MpiError::request("a collective operation cannot be cancelled"));
+        }
+        Some(Request::Creation { .. } | Request::Recovery { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
         }
         Some(Request::Partitioned { .. }) => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::args::{check_place, put, put_text, text};
 use super::attr::{self, Object};
-use super::comm::{finish, sweep};
+use super::comm::{finish, retire, sweep};
 use super::ints::IntsOut;
 use crate::abi::constants as c;
 use crate::abi::{CommHandle, GroupHandle, InfoHandle, WinHandle};
@@ -230,9 +230,8 @@ fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> MpiResult {
 fn free_comm(guard: &mut Guard<'_>, comm: CommHandle) {
     let state = &mut **guard;
     if let Ok(freed) = state.comms.free(comm) {
-        state.errhandlers.unused(freed.errhandler);
+        retire(state, freed);
     }
-    sweep(state);
 }
 
 /// `MPI_Win_free`: waits for all members.

@@ -32,6 +32,7 @@ pub mod operands;
 pub mod run;
 mod running;
 
+pub mod boards;
 pub mod node;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //!  marks:   | member 0: 0 1 … 31 | member 1: 0 1 … 31 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
 //!  notes:   | member 0: 0 1 … 31 | … | results: 0 1 … 31 |      2 KiB each
+//!  posts:   see [`Board`]
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |        each as long as the longest data
 //! ```
 //!
@@ -39,6 +40,7 @@
 )]
 
 mod area;
+mod board;
 mod brief;
 mod combine;
 mod counting;
@@ -47,6 +49,7 @@ mod faster;
 #[cfg(not(loom))]
 mod growth;
 mod handover;
+mod mailboxes;
 mod meeting;
 #[cfg(test)]
 mod models;
@@ -60,6 +63,7 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
+pub use board::{Begun, Board};
 pub use brief::{Block, Brief, Met, PartsBrief, UnevenBrief, VariedBrief, fits};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
@@ -81,8 +85,13 @@ use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCel
 pub(super) const DEPTH: u64 = 32;
 #[cfg(not(loom))]
 pub(super) const SLOTS: u64 = 4;
+/// How many non-blocking operations may be in progress before a member has to wait with its data.
+#[cfg(not(loom))]
+pub(super) const POSTS: u64 = 16;
 #[cfg(loom)]
 pub(super) const DEPTH: u64 = 2;
+#[cfg(loom)]
+pub(super) const POSTS: u64 = 2;
 #[cfg(loom)]
 pub(super) const SLOTS: u64 = 2;
 
@@ -216,12 +225,6 @@ impl Node {
     #[inline]
     pub fn size(&self) -> u32 {
         self.area.shape().members
-    }
-
-    /// The index of this member's block among those that another member leaves for all others: each member skips its own block.
-    #[inline]
-    fn index_at(&self, member: u32) -> usize {
-        if self.rank < member { self.rank as usize } else { self.rank as usize - 1 }
     }
 
     /// How many bytes one member can leave in one operation.
@@ -392,22 +395,13 @@ impl Node {
     /// Wakes the members that sleep; called after something was published.
     #[inline]
     fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.area.head().sleepers.0.load(Ordering::Relaxed) != 0 {
-            (self.ring)();
-        }
+        self.area.head().wake(&self.ring);
     }
 
     /// Called before a sleep, after which everything that is waited for must be checked once more, and again after the
     /// sleep.
     pub fn announce_sleep(&self, asleep: bool) {
-        let sleepers = &self.area.head().sleepers.0;
-        if asleep {
-            sleepers.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-        } else {
-            sleepers.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.area.head().announce_sleep(asleep);
     }
 
     /// Records that the communicator is revoked: this memory can no longer be used.
@@ -417,14 +411,43 @@ impl Node {
 
     /// Records that a member has died: this memory can no longer be used.
     pub fn declare_broken(&self, rank: u32) {
-        self.area.head().broken.0.store(rank.wrapping_add(1), Ordering::Release);
+        self.area.head().declare_broken(rank);
         (self.ring)();
     }
 
     /// The rank of the member that has died; [`REVOKED`] if the communicator is revoked.
     #[inline]
     pub fn broken(&self) -> Option<u32> {
-        self.area.head().broken.0.load(Ordering::Relaxed).checked_sub(1)
+        self.area.head().broken()
+    }
+}
+
+impl Head {
+    /// Wakes the members that sleep by `ring`.
+    #[inline]
+    fn wake(&self, ring: &dyn Fn()) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.0.load(Ordering::Relaxed) != 0 {
+            ring();
+        }
+    }
+
+    fn announce_sleep(&self, asleep: bool) {
+        if asleep {
+            self.sleepers.0.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        } else {
+            self.sleepers.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn declare_broken(&self, rank: u32) {
+        self.broken.0.store(rank.wrapping_add(1), Ordering::Release);
+    }
+
+    #[inline]
+    fn broken(&self) -> Option<u32> {
+        self.broken.0.load(Ordering::Relaxed).checked_sub(1)
     }
 }
 

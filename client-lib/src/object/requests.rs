@@ -9,6 +9,7 @@ use crate::abi::constants::MPIX_ERR_PROC_FAILED_PENDING;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
 use crate::coll::CollectiveId;
+use crate::coll::boards::PostedId;
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, TagMatch, Transport};
 use crate::error::MpiError;
 use crate::memory::Buffer;
@@ -40,6 +41,13 @@ pub enum Request {
     Collective {
         /// The operation.
         id: CollectiveId,
+        /// Its communicator.
+        comm: CommHandle,
+    },
+    /// As `Collective`, over memory that the members share.
+    Posted {
+        /// The operation.
+        id: PostedId,
         /// Its communicator.
         comm: CommHandle,
     },
@@ -84,7 +92,7 @@ impl Request {
     pub fn comm(&self) -> Option<CommHandle> {
         match self {
             Self::Message { comm, .. } | Self::Over { comm, .. } => Some(*comm),
-            Self::Collective { comm, .. } | Self::Creation { comm, .. } => Some(*comm),
+            Self::Collective { comm, .. } | Self::Posted { comm, .. } | Self::Creation { comm, .. } => Some(*comm),
             Self::Partitioned { comm, .. } | Self::Recovery { comm, .. } => Some(*comm),
             Self::Exchange(exchange) => Some(exchange.comm),
             Self::Persistent(persistent) => Some(persistent.comm),
@@ -249,7 +257,7 @@ pub struct Generalized {
 pub type Requests = Table<RequestHandle, Request>;
 
 impl RequestHandle {
-    /// Stands for every send that completed when it was started: nothing needs to be stored.
+    /// Stands for every send or collective operation that completed when it was started: nothing needs to be stored.
     pub fn sent() -> Self {
         Self::made(Place { slot: SLOTS - 1, generation: 0 })
     }

@@ -5,6 +5,7 @@ use super::lookups::Lookups;
 use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
+use crate::coll::boards::Boards;
 use crate::coll::{CollectiveId, Collectives};
 use crate::engine::{Engine, Envelope, MessageId, Peer};
 use crate::error::{MpiError, MpiResult};
@@ -67,6 +68,8 @@ pub struct State {
     pub ops: Ops,
     /// Collective operations in progress.
     pub collectives: Collectives,
+    /// Those over memory that the members share.
+    pub boards: Boards,
     /// Partitioned requests.
     pub partitions: Partitions,
     /// Windows.
@@ -146,6 +149,7 @@ impl Default for State {
             ports: Ports::default(),
             ops: Ops::default(),
             collectives: Collectives::default(),
+            boards: Boards::default(),
             partitions: Partitions::default(),
             windows: Windows::default(),
             recovery: Recovery::default(),
@@ -176,6 +180,7 @@ impl State {
         self.messages = Table::default();
         self.buffered = Buffered::default();
         self.collectives = Collectives::default();
+        self.boards = Boards::default();
         self.partitions = Partitions::default();
         self.windows = Windows::default();
         self.recovery = Recovery::default();
@@ -197,7 +202,7 @@ impl State {
 
     /// Changes whenever a request may have ended: only then is it worth while to look at many of them.
     pub fn movements(&self) -> u64 {
-        self.movements + self.engine.finished()
+        self.movements + self.engine.finished() + self.boards.ended()
     }
 
     #[inline]
@@ -210,6 +215,7 @@ impl State {
         }
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
+        moved |= self.boards.progress(&self.engine);
         if !self.windows.is_empty() {
             moved |= self.windows.progress(&mut self.engine);
         }

@@ -8,6 +8,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -15,7 +16,8 @@ use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
 use crate::coll::node::{
-    Area, Guest, Host, Node, Permit, Pull, Rest, Shape, Shared, Sharing, Uneven, UnevenWork, Way, Work, refuse, way,
+    Area, Board, Guest, Host, Node, Permit, Pull, Rest, Shape, Shared, Sharing, Uneven, UnevenWork, Way, Work, refuse,
+    way,
 };
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Area as Place, Call, Members, Schedule, Slice, bcast, gather};
@@ -93,7 +95,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let result = match how {
         _ if fault.is_some() => complete(guard, &plan.members, node, refuse).map(|()| Rest::Nothing),
         How::Slots(call, parts) => {
-            let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref(), parts, node);
+            let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref(), parts, node.shape());
             let result =
                 node.measured(call, Way::Slots, |node| complete(guard, &plan.members, node, |node| work.poll(node)));
             result.map(|()| Rest::Nothing)
@@ -249,33 +251,71 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
         shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
     }
-    // 0: no; 1: memory; 2: memory, and it may be read by others. All members send to the first one, which is thereby
-    // connected to each: it will notice if one of them dies.
+    // All members send to the first one, which is thereby connected to each: it will notice if one of them dies.
     let pulls = guard.world.as_ref().is_some_and(|world| world.settings.cma);
-    let mut oks = vec![if shared.is_some() { 1 + u8::from(pulls) } else { 0 }];
+    let can = if shared.is_some() { 1 + u8::from(pulls) } else { 0 };
+    let mut votes = Vote { can, started: guard.comms.get(comm)?.nonblocking }.to_bytes().to_vec();
     if here.rank == 0 {
-        oks.resize(here.size as usize, 0);
+        votes.resize(here.size as usize * VOTE, 0);
     }
-    let own = Slice::all(if here.rank == 0 { Place::Recv } else { Place::Send }, 1);
-    let schedule = gather::linear_gather(here, 0, own, |rank| Slice { area: Place::Recv, at: u64::from(rank), len: 1 });
-    let operands = if here.rank == 0 { lend(&mut [], &mut oks) } else { lend(&mut oks, &mut []) };
+    let own = Slice::all(if here.rank == 0 { Place::Recv } else { Place::Send }, VOTE as u64);
+    let vote_of = |rank| Slice { area: Place::Recv, at: u64::from(rank) * VOTE as u64, len: VOTE as u64 };
+    let schedule = gather::linear_gather(here, 0, own, vote_of);
+    let operands = if here.rank == 0 { lend(&mut [], &mut votes) } else { lend(&mut votes, &mut []) };
     by_messages(guard, comm, members, schedule, operands, |_| {
         if let Some((host, _)) = &host {
             host.serve();
         }
     })?;
-    let mut verdict = [oks.iter().copied().min().unwrap_or(0)];
-    let mut got = [0];
+    let mut verdict = Vote::of_all(&votes).to_bytes();
+    let mut got = [0; VOTE];
     let operands = if here.rank == 0 { lend(&mut verdict, &mut got) } else { lend(&mut [], &mut got) };
-    let all = Slice::all(Place::Send, 1);
-    let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, 1));
+    let all = Slice::all(Place::Send, VOTE as u64);
+    let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, VOTE as u64));
     by_messages(guard, comm, members, schedule, operands, |_| ())?;
-    if let (1.., Some(mut shared)) = (got[0], shared) {
-        shared.node.pull(got[0] > 1);
-        guard.comms.get_mut(comm)?.sharing = Sharing::Ready(Box::new(shared));
+    let verdict = Vote::from_bytes(got);
+    if let (1.., Some((mut shared, board))) = (verdict.can, shared) {
+        shared.node.pull(verdict.can > 1);
+        let board = guard.boards.add(board, members.clone());
+        let communicator = guard.comms.get_mut(comm)?;
+        communicator.sharing = Sharing::Ready(Box::new(shared));
+        communicator.board = Some((board, verdict.started));
         return Ok(true);
     }
     Ok(false)
+}
+
+/// What a member tells the first one before they share memory, and what that tells all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vote {
+    /// 0: no; 1: memory; 2: memory, and it may be read by others.
+    can: u8,
+    /// How many non-blocking operations a member has started: those from the greatest number on may use the memory. Members of a correct
+    /// program have started equally many.
+    started: u32,
+}
+
+const VOTE: usize = 5;
+
+impl Vote {
+    fn to_bytes(self) -> [u8; VOTE] {
+        let [a, b, c, d] = self.started.to_ne_bytes();
+        [self.can, a, b, c, d]
+    }
+
+    fn from_bytes([can, a, b, c, d]: [u8; VOTE]) -> Self {
+        Self { can, started: u32::from_ne_bytes([a, b, c, d]) }
+    }
+
+    fn of_all(votes: &[u8]) -> Self {
+        let votes = votes.as_chunks::<VOTE>().0.iter().map(|vote| Self::from_bytes(*vote));
+        let both = |one: Self, other: Self| {
+            // Modulo 2^32.
+            let is_later = other.started.wrapping_sub(one.started) as i32 > 0;
+            Self { can: one.can.min(other.can), started: if is_later { other.started } else { one.started } }
+        };
+        votes.reduce(both).unwrap_or(Self { can: 0, started: 0 })
+    }
 }
 
 fn are_on_one_node(state: &State, members: &Members) -> bool {
@@ -288,7 +328,11 @@ fn are_on_one_node(state: &State, members: &Members) -> bool {
 }
 
 /// Creates the memory, the host that passes it on, and the descriptor that wakes this process.
-fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Watched>)> {
+fn make(
+    state: &State,
+    shape: Shape,
+    invitation: &mut Invitation,
+) -> io::Result<(Host, (Shared, Board), Option<Watched>)> {
     let random = || RandomState::new().build_hasher().finish();
     let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());
     let (area, memory) = Area::create(shape)?;
@@ -303,18 +347,24 @@ fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<
     Ok((host, shared, watched))
 }
 
-fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<Shared> {
+fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<(Shared, Board)> {
     share(state, Area::open(guest.memory.as_fd(), shape)?, rank, guest.bell)
 }
 
-fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<Shared> {
+fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<(Shared, Board)> {
     let permit = Permit::take().ok_or(io::ErrorKind::QuotaExceeded)?;
     let watched = state.engine.transport().watch_bell(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
-    let ring = move || {
-        // It fails only if the bell was never read.
-        let _ = nix::unistd::write(&bell, &1_u64.to_ne_bytes());
+    let bell = Arc::new(bell);
+    let ring = || {
+        let bell = Arc::clone(&bell);
+        Box::new(move || {
+            // It fails only if the bell was never read.
+            let _ = nix::unistd::write(&bell, &1_u64.to_ne_bytes());
+        })
     };
-    Ok(Shared { node: Node::new(area, rank, Box::new(ring)), watched, permit })
+    let node = Node::new(area, rank, ring());
+    let board = node.board(ring());
+    Ok((Shared { node, watched, permit }, board))
 }
 
 fn invite_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {

@@ -163,7 +163,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
             Some(Active::Message(id)) => Some(id),
             Some(Active::Over(_) | Active::Collective(_)) | None => None,
         },
-        Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } => None,
+        Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } | Request::Posted { .. } => None,
         Request::Partitioned { .. } => None,
         Request::Creation { .. } | Request::Flush { .. } | Request::General(_) | Request::Recovery { .. } => None,
     }
@@ -172,7 +172,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
 /// The request's result, if it is complete; then the request is removed, or becomes inactive if it is persistent.
 #[inline]
 pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, comms, buffered, partitions, recovery, .. } = state;
+    let State { requests, engine, collectives, boards, comms, buffered, partitions, recovery, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -184,6 +184,10 @@ pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finishe
         Request::Exchange(exchange) => exchange.finish(engine)?,
         Request::Collective { id, comm } => {
             let error = collectives.take(*id)?.err().map(|error| error.on(*comm));
+            Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Posted { id, comm } => {
+            let error = boards.take(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
         }
         Request::Creation { id, comm } => {
@@ -243,6 +247,7 @@ pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
         Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
         Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
+        Some(Request::Posted { id, .. }) => state.boards.is_over(*id),
         Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
         Some(Request::Recovery { id, .. }) => state.recovery.is_over(*id),
         Some(Request::Flush { owner, until }) => state.buffered.is_flushed(*owner, *until, &state.engine),
@@ -262,7 +267,9 @@ pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Opt
         Finished::of_message(outcome.cloned(), receives, comm, false).status
     };
     match state.requests.get(handle) {
-        None | Some(Request::Collective { .. } | Request::Creation { .. }) => (Status::EMPTY, None),
+        None | Some(Request::Collective { .. } | Request::Posted { .. } | Request::Creation { .. }) => {
+            (Status::EMPTY, None)
+        }
         Some(Request::Flush { .. } | Request::Recovery { .. }) => (Status::EMPTY, None),
         Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
         Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),

@@ -5,12 +5,14 @@ use std::mem::{align_of, size_of};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
-use super::{DEPTH, Head, Mark, NOTE, SLOTS};
+use super::{DEPTH, Head, Mark, NOTE, POSTS, SLOTS};
+use crate::shared_memory::sync::{AtomicU64, Line};
 
 /// The dimensions of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +45,24 @@ impl Shape {
         (size_of::<Head>() + self.marks() * size_of::<Mark>()).next_multiple_of(4096)
     }
 
-    fn slots_at(self) -> usize {
+    fn posts(self) -> usize {
+        self.members as usize * POSTS as usize
+    }
+
+    fn posts_at(self) -> usize {
         (self.notes_at() + (self.members as usize + 1) * DEPTH as usize * NOTE).next_multiple_of(4096)
+    }
+
+    fn read_at(self) -> usize {
+        (self.posts_at() + self.posts() * size_of::<Mark>()).next_multiple_of(align_of::<Line<AtomicU64>>())
+    }
+
+    fn letters_at(self) -> usize {
+        (self.read_at() + self.members as usize * size_of::<Line<AtomicU64>>()).next_multiple_of(4096)
+    }
+
+    fn slots_at(self) -> usize {
+        (self.letters_at() + self.posts() * NOTE).next_multiple_of(4096)
     }
 
     pub(super) fn total(self) -> usize {
@@ -55,14 +73,25 @@ impl Shape {
 const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
 
 /// A mapped area: a memfd that can neither shrink nor grow, in which only pages that are used exist. A child made by
-/// fork does not inherit it.
-#[derive(Debug)]
+/// fork does not inherit it. Copies are of one mapping.
+#[derive(Debug, Clone)]
 pub struct Area {
     head: NonNull<Head>,
     marks: NonNull<Mark>,
     notes: NonNull<u8>,
+    posts: NonNull<Mark>,
+    read: NonNull<Line<AtomicU64>>,
+    letters: NonNull<u8>,
     slots: NonNull<u8>,
     shape: Shape,
+    /// None for models.
+    _mapping: Option<Arc<Mapping>>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<std::ffi::c_void>,
+    len: usize,
 }
 
 // SAFETY: it is shared between processes, and gives access only to atomics and to memory that the protocol guards.
@@ -98,10 +127,14 @@ impl Area {
         let base =
             unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
         let base = base.cast::<u8>();
+        let mapping = Some(Arc::new(Mapping { base: base.cast(), len: shape.total() }));
+        let places = [size_of::<Head>(), shape.notes_at(), shape.posts_at(), shape.read_at(), shape.letters_at()];
         // SAFETY: within the mapping, by the sizes in `Shape`.
-        let [marks, notes, slots] =
-            unsafe { [size_of::<Head>(), shape.notes_at(), shape.slots_at()].map(|at| base.add(at)) };
-        let area = Self { head: base.cast(), marks: marks.cast(), notes, slots, shape };
+        let [marks, notes, posts, read, letters] = unsafe { places.map(|at| base.add(at)) };
+        // SAFETY: as above.
+        let slots = unsafe { base.add(shape.slots_at()) };
+        let (head, marks, posts, read) = (base.cast(), marks.cast(), posts.cast(), read.cast());
+        let area = Self { head, marks, notes, posts, read, letters, slots, shape, _mapping: mapping };
         // SAFETY: the mapping just made.
         unsafe { madvise(base.cast(), shape.total(), MmapAdvise::MADV_DONTFORK) }?;
         Ok(area)
@@ -132,6 +165,28 @@ impl Area {
         unsafe { self.notes.add(index as usize * NOTE) }.as_ptr()
     }
 
+    /// `posts[member × POSTS + operation]`.
+    #[inline(always)]
+    pub(super) fn posts(&self) -> &[Mark] {
+        // SAFETY: this many marks lie within the mapping, and any bytes are valid marks.
+        unsafe { std::slice::from_raw_parts(self.posts.as_ptr(), self.shape.posts()) }
+    }
+
+    /// For each member, how many non-blocking operations it has read.
+    #[inline(always)]
+    pub(super) fn read(&self) -> &[Line<AtomicU64>] {
+        // SAFETY: a line for each member lies within the mapping, and any bytes are valid numbers.
+        unsafe { std::slice::from_raw_parts(self.read.as_ptr(), self.shape.members as usize) }
+    }
+
+    /// Where the data of a post lie that do not fit in its mark.
+    #[inline(always)]
+    pub(super) fn letter(&self, member: u32, operation: u64) -> *mut u8 {
+        let index = u64::from(member.min(self.shape.members - 1)) * POSTS + operation % POSTS;
+        // SAFETY: `POSTS` letters of each member lie within the mapping.
+        unsafe { self.letters.add(index as usize * NOTE) }.as_ptr()
+    }
+
     /// The start of a slot; the slots of member `members` are the results.
     #[inline(always)]
     pub(super) fn slot(&self, member: u32, operation: u64) -> *mut u8 {
@@ -144,16 +199,30 @@ impl Area {
 #[cfg(loom)]
 impl Area {
     /// For models: an area over memory that outlives it.
-    pub(super) fn over(head: &Head, marks: &[Mark], shape: Shape) -> Self {
+    pub(super) fn over(head: &Head, marks: &[Mark], posts: &[Mark], read: &[Line<AtomicU64>], shape: Shape) -> Self {
         let none = NonNull::dangling();
-        Self { head: head.into(), marks: NonNull::from(marks).cast(), notes: none, slots: none, shape }
+        Self {
+            head: head.into(),
+            marks: NonNull::from(marks).cast(),
+            notes: none,
+            posts: NonNull::from(posts).cast(),
+            read: NonNull::from(read).cast(),
+            letters: none,
+            slots: none,
+            shape,
+            _mapping: None,
+        }
     }
 }
 
-#[cfg(not(loom))]
-impl Drop for Area {
+// SAFETY: an address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `map` mapped it with this length; nothing that was handed out outlives the borrow of `self`.
-        let _ = unsafe { nix::sys::mman::munmap(self.head.cast(), self.shape.total()) };
+        // SAFETY: `Area::map` mapped it with this length; nothing that was handed out outlives the borrow of an area.
+        let _ = unsafe { nix::sys::mman::munmap(self.base, self.len) };
     }
 }

@@ -6,6 +6,7 @@ mod uneven;
 pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::combine;
+use super::mailboxes::Mailboxes;
 use super::meeting::Awaited;
 use super::way::is_sliced;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};

@@ -12,6 +12,7 @@
 //!
 //! Every element is combined by one member, in the order of ranks, so all members get the same bits.
 
+use super::mailboxes::Mailboxes;
 use super::way::slice;
 use super::work::{Work, write};
 use super::{Arrival, Node};
@@ -19,18 +20,8 @@ use crate::memory::Buffer;
 use crate::shared_memory::sync::{reads, writes};
 
 impl Work<'_> {
-    /// Leaves a piece of this member's vector, after its slice of the result of the piece before.
-    #[inline]
-    pub(super) fn leave_vector(&self, node: &mut Node, stamp: u64, own: &Buffer) -> (u64, Arrival) {
-        if self.cut.is_sliced && self.index > 0 {
-            self.combine_slice(node, node.next - 1);
-        }
-        let (at, len) = self.cut.piece(self.index);
-        node.arrive(stamp, len, false, |slot| slot.fill(own, at))
-    }
-
     /// Combines this member's slice of the piece that all have left at the operation before.
-    fn combine_slice(&self, node: &Node, number: u64) {
+    pub(super) fn combine_slice(&self, node: &Node, number: u64) {
         let (_, len) = self.cut.piece(self.index - 1);
         let part = slice(len, self.cut.unit, node.rank, node.size());
         node.with_result(number, len, |result| {
@@ -64,19 +55,19 @@ impl Work<'_> {
     }
 
     /// Combines the piece that the first members have left, into the user's memory.
-    pub(super) fn combine_first(&self, node: &Node, number: u64, members: u32) {
+    pub(super) fn combine_first(&self, mail: &impl Mailboxes, number: u64, members: u32) {
         let (at, len) = self.cut.piece(self.index);
-        self.combine_for_user(node, number, members, len, (0, len), at);
+        self.combine_for_user(mail, number, members, len, (0, len), at);
     }
 
     /// Leaves what a reduce-scatter combines: all parts at their places if they fit, otherwise a piece of each part.
     #[inline]
-    pub(super) fn leave_parts(&self, node: &mut Node, stamp: u64, own: &Buffer) -> (u64, Arrival) {
-        if self.are_parts_whole(node) {
-            return node.arrive(stamp, own.len(), false, |slot| slot.fill(own, 0));
+    pub(super) fn leave_parts(&self, mail: &mut impl Mailboxes, stamp: u64, own: &Buffer) -> (u64, Arrival) {
+        if self.are_parts_whole(mail) {
+            return mail.arrive(stamp, own.len(), false, |slot| slot.fill(own, 0));
         }
-        let (piece, members) = (self.cut.piece(0).1, node.size());
-        node.arrive(stamp, piece * members as usize, false, |slot| {
+        let (piece, members) = (self.cut.piece(0).1, mail.size());
+        mail.arrive(stamp, piece * members as usize, false, |slot| {
             for member in 0..members {
                 let (first, len) = self.part_of(member);
                 let (from, len) = self.cut.piece_of(len, self.index);
@@ -86,20 +77,20 @@ impl Work<'_> {
     }
 
     /// Combines this member's part, or a piece of it, into the user's memory.
-    pub(super) fn combine_part(&self, node: &Node, number: u64) {
-        let (first, len) = self.part_of(node.rank);
+    pub(super) fn combine_part(&self, mail: &impl Mailboxes, number: u64) {
+        let (first, len) = self.part_of(mail.rank());
         let (at, len) = self.cut.piece_of(len, self.index);
-        if self.are_parts_whole(node) {
-            let all = self.all_parts(node.size());
-            return self.combine_for_user(node, number, node.size(), all, (first, len), 0);
+        if self.are_parts_whole(mail) {
+            let all = self.all_parts(mail.size());
+            return self.combine_for_user(mail, number, mail.size(), all, (first, len), 0);
         }
         let piece = self.cut.piece(0).1;
-        let whole = piece * node.size() as usize;
-        self.combine_for_user(node, number, node.size(), whole, (node.rank as usize * piece, len), at);
+        let whole = piece * mail.size() as usize;
+        self.combine_for_user(mail, number, mail.size(), whole, (mail.rank() as usize * piece, len), at);
     }
 
-    fn are_parts_whole(&self, node: &Node) -> bool {
-        self.cut.is_whole() && self.all_parts(node.size()) <= node.room()
+    fn are_parts_whole(&self, mail: &impl Mailboxes) -> bool {
+        self.cut.is_whole() && self.all_parts(mail.size()) <= mail.shape().slot
     }
 
     /// The part of the vector (first byte, length) that belongs to a member.
@@ -116,20 +107,36 @@ impl Work<'_> {
     }
 
     /// Combines bytes (offset, length) of the `whole` that the first members have left, into the user's memory from byte `at` on.
-    fn combine_for_user(&self, node: &Node, number: u64, members: u32, whole: usize, part: (usize, usize), at: usize) {
+    fn combine_for_user(
+        &self,
+        mail: &impl Mailboxes,
+        number: u64,
+        members: u32,
+        whole: usize,
+        part: (usize, usize),
+        at: usize,
+    ) {
         let recv = &self.operands.recv.buffer;
         let (Some(result), true) = (recv.as_contiguous(), members > 0 && recv.len() >= at + part.1) else { return };
-        self.combine(node, number, members, whole, part, result.wrapping_add(at));
+        self.combine(mail, number, members, whole, part, result.wrapping_add(at));
     }
 
     /// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room
     /// for them.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
-    fn combine(&self, node: &Node, number: u64, members: u32, whole: usize, part: (usize, usize), result: *mut u8) {
+    fn combine(
+        &self,
+        mail: &impl Mailboxes,
+        number: u64,
+        members: u32,
+        whole: usize,
+        part: (usize, usize),
+        result: *mut u8,
+    ) {
         let Some(reduction) = self.reduction else { return };
         let count = part.1 / self.cut.unit;
         // SAFETY: `combine` passes the addresses of so many elements.
-        combine(node, number, members, whole, part, result, |from, into| unsafe { reduction.apply(from, into, count) });
+        combine(mail, number, members, whole, part, result, |from, into| unsafe { reduction.apply(from, into, count) });
     }
 }
 
@@ -138,7 +145,7 @@ impl Work<'_> {
 #[inline(always)]
 #[expect(unsafe_code, reason = "elements at addresses")]
 pub(super) fn combine(
-    node: &Node,
+    mail: &impl Mailboxes,
     number: u64,
     members: u32,
     whole: usize,
@@ -147,7 +154,7 @@ pub(super) fn combine(
     apply: impl Fn(*const u8, *mut u8),
 ) {
     for member in 0..members {
-        node.with_data(number, member, whole, |data| {
+        mail.with_data(number, member, whole, |data| {
             let from = data.cast::<u8>().wrapping_add(at);
             reads(from, len);
             writes(result, len);

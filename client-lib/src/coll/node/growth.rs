@@ -209,7 +209,7 @@ fn poll_of<'a>(call: Call, operands: &'a Operands, reduction: &'a Reduction, nod
         let mut met = Met::default();
         Box::new(move |node| brief.poll(node, &mut met))
     } else {
-        let mut work = Work::new(call, operands, Some(reduction), None, node);
+        let mut work = Work::new(call, operands, Some(reduction), None, node.shape());
         Box::new(move |node| work.poll(node))
     }
 }

@@ -2,6 +2,7 @@
 //! out whether all have called the same function.
 
 use super::counting::Sign;
+use super::mailboxes::Mailboxes;
 use super::{Arrival, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::shm::hint;
@@ -53,18 +54,6 @@ impl Node {
             Awaited::One(member) => self.has_arrived(number, member),
             Awaited::Before(me) => (0..me).all(|member| self.has_arrived(number, member)),
             Awaited::All => self.all_arrived(number),
-        }
-    }
-
-    /// The first of the awaited members whose stamp at an operation differs.
-    #[inline]
-    pub(super) fn differing(&self, number: u64, awaited: Awaited, differs: impl Fn(u64) -> bool) -> Option<u32> {
-        let does = |member: &u32| differs(self.stamp(number, *member));
-        match awaited {
-            Awaited::None => None,
-            Awaited::One(member) => Some(member).filter(does),
-            Awaited::Before(me) => (0..me).find(does),
-            Awaited::All => (0..self.size()).find(does),
         }
     }
 
@@ -122,7 +111,7 @@ impl Node {
 }
 
 #[cold]
-fn died(rank: u32) -> MpiError {
+pub(super) fn died(rank: u32) -> MpiError {
     if rank == REVOKED {
         return MpiError::was_revoked();
     }

@@ -7,10 +7,15 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::*;
+use crate::coll::choice::Call;
+use crate::coll::operands::{Memory as Lent, Operands};
+use crate::memory::Buffer;
 
 struct Memory {
     head: Head,
     marks: Vec<Mark>,
+    posts: Vec<Mark>,
+    read: Vec<Line<AtomicU64>>,
     bell: Arc<Bell>,
 }
 
@@ -37,6 +42,8 @@ impl Memory {
                 groups: std::array::from_fn(|_| Groups::new()),
             },
             marks: (0..u64::from(members) * DEPTH).map(|_| mark()).collect(),
+            posts: (0..u64::from(members) * POSTS).map(|_| mark()).collect(),
+            read: (0..members).map(|_| Line(AtomicU64::new(0))).collect(),
             bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), woken: Condvar::new() }),
         })
     }
@@ -47,13 +54,35 @@ impl Memory {
 
     fn node_of(&self, rank: u32, in_groups: bool) -> Node {
         let members = self.marks.len() as u32 / DEPTH as u32;
-        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096, in_groups });
+        let shape = Shape { members, slot: 4096, in_groups };
+        Node::new(Area::over(&self.head, &self.marks, &self.posts, &self.read, shape), rank, self.ring())
+    }
+
+    fn ring(&self) -> Box<dyn Fn() + Send> {
         let bell = Arc::clone(&self.bell);
-        let ring = move || {
+        Box::new(move || {
             bell.rung.lock().unwrap().fill(true);
             bell.woken.notify_all();
-        };
-        Node::new(area, rank, Box::new(ring))
+        })
+    }
+
+    /// As [`Memory::wait`], for a board.
+    fn wait_on<R>(&self, board: &mut Board, rank: u32, mut end: impl FnMut(&mut Board) -> Option<R>) -> R {
+        loop {
+            board.poll();
+            if let Some(result) = end(board) {
+                return result;
+            }
+            board.announce_sleep(true);
+            if board.poll() == 0 {
+                let mut rung = self.bell.rung.lock().unwrap();
+                while !rung[rank as usize] {
+                    rung = self.bell.woken.wait(rung).unwrap();
+                }
+                rung[rank as usize] = false;
+            }
+            board.announce_sleep(false);
+        }
     }
 
     /// Waits as a process does that sleeps at once.
@@ -137,6 +166,34 @@ fn all_meet(memory: &Arc<Memory>, rank: u32, operations: u8) {
     }
 }
 
+/// Non-blocking operations: all are started, then their results are taken. Each member posts a byte and reads those of all.
+fn all_post(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut board = memory.node(rank).board(memory.ring());
+    let size = memory.read.len();
+    let mut bytes: Vec<(Vec<u8>, Vec<u8>)> =
+        (0..operations).map(|operation| (vec![10 * operation + rank as u8], vec![0; size])).collect();
+    let mut begun = Vec::new();
+    for (own, all) in &mut bytes {
+        let lend = |bytes: &mut Vec<u8>| {
+            let base = bytes.as_mut_ptr();
+            // SAFETY: the bytes outlive the operation.
+            Lent::new(base, unsafe { Buffer::contiguous(base, bytes.len()) })
+        };
+        let mut operands = Operands { send: lend(own), recv: lend(all), ..Operands::default() };
+        let call = Call::Allgather { block: 1, in_place: false };
+        begun.push(board.start(call, &mut operands, &mut None, None));
+    }
+    for begun in begun {
+        match begun {
+            Begun::Over(result) => assert_eq!(result, Ok(())),
+            Begun::Pending(number) => assert_eq!(memory.wait_on(&mut board, rank, |it| it.take(number)), Ok(())),
+        }
+    }
+    for (operation, (_, all)) in bytes.iter().enumerate() {
+        assert!(all.iter().enumerate().all(|(member, byte)| usize::from(*byte) == 10 * operation + member), "{all:?}");
+    }
+}
+
 fn model(members: u32, operations: u8, body: fn(&Arc<Memory>, u32, u8)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(if members == 2 { 3 } else { 2 });
@@ -151,6 +208,16 @@ fn model(members: u32, operations: u8, body: fn(&Arc<Memory>, u32, u8)) {
         body(&memory, 0, operations);
         others.into_iter().for_each(|other| other.join().unwrap());
     });
+}
+
+#[test]
+fn loom_two_members_post_for_each_other() {
+    model(2, 3, all_post);
+}
+
+#[test]
+fn loom_three_members_post_for_each_other() {
+    model(3, 1, all_post);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Members in threads, each with its own mapping, make one call after another.
 
+mod board;
 mod uneven;
 
 use std::os::fd::AsFd;
@@ -171,7 +172,7 @@ fn every_call_in_a_long_sequence_gives_each_member_its_result() {
                 let (call, mut send, mut recv, after) = call(operation, me, members);
                 assert_eq!(way(call, members, SLOT, false, 0, Some(&sum), true), Some(Way::Slots), "{call:?}");
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                let mut work = Work::new(call, &operands, Some(&sum), None, node);
+                let mut work = Work::new(call, &operands, Some(&sum), None, node.shape());
                 assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
                 assert_eq!(recv, after, "{call:?} on {me} of {members}, operation {operation}");
             }
@@ -209,7 +210,7 @@ fn members_may_execute_a_short_call_in_either_way() {
                     assert_eq!(brief(call, node, &mut send, &mut recv), Ok(()), "{call:?} on {me} of {members}");
                 } else {
                     let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                    let mut work = Work::new(call, &operands, Some(&sum), None, node);
+                    let mut work = Work::new(call, &operands, Some(&sum), None, node.shape());
                     assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
                 }
                 assert_eq!(recv, after, "{call:?} on {me} of {members}, operation {operation}");
@@ -305,7 +306,7 @@ fn members_that_call_different_functions_get_an_error() {
             let vector = Vector { count: if node.rank == 1 { 2 } else { 1 }, unit: 4 };
             let operands = Operands { recv: lend(&mut words[..vector.count as usize]), ..Operands::default() };
             let call = Call::Allreduce { vector, commutes: true, in_place: true };
-            wait(&mut Work::new(call, &operands, Some(&sum()), None, node), node)
+            wait(&mut Work::new(call, &operands, Some(&sum()), None, node.shape()), node)
         });
         assert!(results.iter().any(|result| result.as_ref().is_err_and(|error| error.text.contains("rank"))));
     }
@@ -325,7 +326,7 @@ fn a_member_that_calls_something_else_than_a_barrier_gives_all_an_error() {
             };
             let sum = sum();
             match node.rank % 2 {
-                0 => wait(&mut Work::new(call, &operands, Some(&sum), None, node), node),
+                0 => wait(&mut Work::new(call, &operands, Some(&sum), None, node.shape()), node),
                 _ => brief(call, node, &mut [], &mut [0; 2]),
             }
         });
@@ -340,7 +341,7 @@ fn a_member_that_refuses_a_barrier_does_not_keep_the_others() {
     for refusing in 0..5 {
         let (results, _) = together(5, |node| match node.rank == refusing {
             true => std::iter::from_fn(|| Some(refuse(node))).flatten().next().unwrap(),
-            false => wait(&mut Work::new(Call::Barrier, &Operands::default(), None, None, node), node),
+            false => wait(&mut Work::new(Call::Barrier, &Operands::default(), None, None, node.shape()), node),
         });
         let told = results.iter().filter(|result| result.as_ref().is_err_and(|error| error.text.contains("abandoned")));
         assert_eq!(told.count(), 4, "{refusing}: {results:?}");
@@ -351,7 +352,7 @@ fn a_member_that_refuses_a_barrier_does_not_keep_the_others() {
 fn after_the_death_of_a_member_the_others_get_an_error() {
     let (results, _) = together(4, |node| {
         let operands = Operands::default();
-        let mut work = Work::new(Call::Barrier, &operands, None, None, node);
+        let mut work = Work::new(Call::Barrier, &operands, None, None, node.shape());
         match node.rank {
             3 => Ok(()),
             // The member that finds it out first.
@@ -375,7 +376,7 @@ fn a_sleeping_member_is_woken() {
     for members in [2, 4] {
         let (results, rung) = together(members, |node| {
             let operands = Operands::default();
-            let mut work = Work::new(Call::Barrier, &operands, None, None, node);
+            let mut work = Work::new(Call::Barrier, &operands, None, None, node.shape());
             if node.rank > 0 {
                 node.announce_sleep(true);
             }
@@ -453,7 +454,7 @@ fn long_blocks_go_through_slots_in_pieces() {
             for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
                 let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(()), "{call:?}");
+                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(()), "{call:?}");
                 assert!(recv == after, "{call:?} on {} of {members}", node.rank);
             }
         });
@@ -519,7 +520,7 @@ fn all_members_go_the_way_that_the_first_one_announces() {
             node.pull(true);
             let way = way(call, members, SLOT, true, node.faster(), None, true).unwrap();
             node.measured(call, way, |node| match way {
-                Way::Slots => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(())),
+                Way::Slots => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(())),
                 Way::Pull => assert_eq!(pull(call, &operands, node), Ok(true)),
             });
             assert!(recv == after, "{way:?} on {} of {members}", node.rank);

@@ -1,8 +1,9 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
+use super::mailboxes::Mailboxes;
 use super::meeting::Awaited;
 use super::way::{Cut, class};
-use super::{Arrival, NOTE, Node};
+use super::{Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -37,10 +38,10 @@ impl<'a> Work<'a> {
         operands: &'a Operands,
         reduction: Option<&'a Reduction>,
         parts: Option<&'a [(u64, u64)]>,
-        node: &Node,
+        shape: Shape,
     ) -> Self {
-        let cut = Cut::of(call, node.shape());
-        let has_class = class(call, node.size()).is_some();
+        let cut = Cut::of(call, shape);
+        let has_class = class(call, shape.members).is_some();
         Self { call, operands, reduction, parts, cut, has_class, index: 0, waits: None }
     }
 
@@ -86,37 +87,11 @@ impl<'a> Work<'a> {
     /// Leaves this member's data for the others, and computes if it is the last one.
     #[inline]
     fn arrive(&self, node: &mut Node) -> u64 {
-        let (stamp, me) = (node.announcing(stamp(self.call)), node.rank);
-        let Operands { send, recv, .. } = self.operands;
-        let (send, recv) = (&send.buffer, &recv.buffer);
-        let own = |in_place: bool| if in_place { recv } else { send };
-        let (from, len) = self.cut.piece(self.index);
-        let (number, arrival) = match self.call {
-            Call::Barrier => node.arrive(stamp, 0, false, |_| ()),
-            Call::Bcast { root, .. } if root == me => node.arrive(stamp, len, true, |slot| slot.fill(recv, from)),
-            Call::Scatter { root, block, .. } if root == me => {
-                self.leave_for_each(node, stamp, send, block as usize, true)
-            }
-            Call::Bcast { .. } | Call::Scatter { .. } => node.arrive(stamp, 0, false, |_| ()),
-            // The root copies its own block directly.
-            Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
-            Call::Gather { .. } => node.arrive(stamp, len, false, |slot| slot.fill(send, from)),
-            Call::Allgather { in_place, .. } => {
-                let (buffer, at, block) =
-                    if in_place { self.operands.place_of(me, self.cut.block()) } else { (send, 0, send.len()) };
-                let (from, len) = self.cut.piece_of(block, self.index);
-                node.arrive(stamp, len, false, |slot| slot.fill(buffer, at + from))
-            }
-            Call::Alltoall { block, in_place } => {
-                self.leave_for_each(node, stamp, own(in_place), block as usize, false)
-            }
-            Call::Reduce { root, in_place, .. } => self.leave_vector(node, stamp, own(in_place && root == me)),
-            Call::Allreduce { in_place, .. } => self.leave_vector(node, stamp, own(in_place)),
-            Call::Scan { in_place, .. } | Call::Exscan { in_place, .. } => {
-                node.arrive(stamp, len, true, |slot| slot.fill(own(in_place), from))
-            }
-            Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(node, stamp, own(in_place)),
-        };
+        let stamp = node.announcing(stamp(self.call));
+        if self.cut.is_sliced && self.index > 0 {
+            self.combine_slice(node, node.next - 1);
+        }
+        let (number, arrival) = self.leave(node, stamp);
         if let Call::Barrier = self.call {
             node.end_barrier(number, arrival, stamp);
         } else {
@@ -126,19 +101,57 @@ impl<'a> Work<'a> {
         number
     }
 
+    /// Leaves this member's data for the others.
+    #[inline]
+    pub(super) fn leave(&self, mail: &mut impl Mailboxes, stamp: u64) -> (u64, Arrival) {
+        let me = mail.rank();
+        let Operands { send, recv, .. } = self.operands;
+        let (send, recv) = (&send.buffer, &recv.buffer);
+        let own = |in_place: bool| if in_place { recv } else { send };
+        let (from, len) = self.cut.piece(self.index);
+        match self.call {
+            Call::Barrier => mail.arrive(stamp, 0, false, |_| ()),
+            Call::Bcast { root, .. } if root == me => mail.arrive(stamp, len, true, |slot| slot.fill(recv, from)),
+            Call::Scatter { root, block, .. } if root == me => {
+                self.leave_for_each(mail, stamp, send, block as usize, true)
+            }
+            Call::Bcast { .. } | Call::Scatter { .. } => mail.arrive(stamp, 0, false, |_| ()),
+            // The root copies its own block directly.
+            Call::Gather { root, .. } if root == me => mail.arrive(stamp, 0, false, |_| ()),
+            Call::Gather { .. } => mail.arrive(stamp, len, false, |slot| slot.fill(send, from)),
+            Call::Allgather { in_place, .. } => {
+                let (buffer, at, block) =
+                    if in_place { self.operands.place_of(me, self.cut.block()) } else { (send, 0, send.len()) };
+                let (from, len) = self.cut.piece_of(block, self.index);
+                mail.arrive(stamp, len, false, |slot| slot.fill(buffer, at + from))
+            }
+            Call::Alltoall { block, in_place } => {
+                self.leave_for_each(mail, stamp, own(in_place), block as usize, false)
+            }
+            Call::Reduce { root, in_place, .. } => {
+                mail.arrive(stamp, len, false, |slot| slot.fill(own(in_place && root == me), from))
+            }
+            Call::Allreduce { in_place, .. } => mail.arrive(stamp, len, false, |slot| slot.fill(own(in_place), from)),
+            Call::Scan { in_place, .. } | Call::Exscan { in_place, .. } => {
+                mail.arrive(stamp, len, true, |slot| slot.fill(own(in_place), from))
+            }
+            Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(mail, stamp, own(in_place)),
+        }
+    }
+
     /// Leaves a piece for each other member, one after the other.
     #[inline]
     fn leave_for_each(
         &self,
-        node: &mut Node,
+        mail: &mut impl Mailboxes,
         stamp: u64,
         buffer: &Buffer,
         block: usize,
         awaited: bool,
     ) -> (u64, Arrival) {
         let (from, len) = self.cut.piece(self.index);
-        let (me, others) = (node.rank as usize, node.size() as usize - 1);
-        node.arrive(stamp, others * len, awaited, |slot| {
+        let (me, others) = (mail.rank() as usize, mail.size() as usize - 1);
+        mail.arrive(stamp, others * len, awaited, |slot| {
             if len == block {
                 let below = me * block;
                 slot.part(0, below).fill(buffer, 0);
@@ -162,15 +175,25 @@ impl<'a> Work<'a> {
     /// Reads the data that it waited for.
     #[inline]
     fn read(&self, node: &Node, number: u64) {
-        let (me, size) = (node.rank, node.size());
+        match self.call {
+            Call::Reduce { root, .. } if root != node.rank => {}
+            Call::Allreduce { .. } | Call::Reduce { .. } => self.take_result(node, number),
+            _moved_or_combined_by_each => self.read_left(node, number),
+        }
+    }
+
+    /// Reads what the others have left; each member combines for itself.
+    #[inline]
+    pub(super) fn read_left(&self, mail: &impl Mailboxes, number: u64) {
+        let (me, size) = (mail.rank(), mail.size());
         let Operands { send, recv, .. } = self.operands;
         let (send, recv) = (&send.buffer, &recv.buffer);
         let (from, len) = self.cut.piece(self.index);
         let is_first = self.index == 0;
         match self.call {
             Call::Barrier => {}
-            Call::Bcast { root, .. } if root != me => take(node, number, root, len, (0, len), recv, from),
-            Call::Scatter { root, .. } if root != me => self.take_own(node, number, root, recv, from),
+            Call::Bcast { root, .. } if root != me => take(mail, number, root, len, (0, len), recv, from),
+            Call::Scatter { root, .. } if root != me => self.take_own(mail, number, root, recv, from),
             Call::Scatter { block, in_place, .. } => {
                 let own = send.part(me as usize * block as usize, block as usize);
                 if !in_place && is_first {
@@ -180,7 +203,7 @@ impl<'a> Work<'a> {
             Call::Gather { root, block, in_place } if root == me => {
                 let block = block as usize;
                 for member in (0..size).filter(|member| *member != me) {
-                    take(node, number, member, len, (0, len), recv, member as usize * block + from);
+                    take(mail, number, member, len, (0, len), recv, member as usize * block + from);
                 }
                 if !in_place && is_first {
                     send.copy_over(recv, me as usize * block);
@@ -191,7 +214,7 @@ impl<'a> Work<'a> {
                 for member in (0..size).filter(|member| *member != me) {
                     let (buffer, at, block) = self.operands.place_of(member, self.cut.block());
                     let (from, len) = self.cut.piece_of(block, self.index);
-                    take(node, number, member, len, (0, len), buffer, at + from);
+                    take(mail, number, member, len, (0, len), buffer, at + from);
                 }
                 if !in_place && is_first {
                     let (buffer, at, _) = self.operands.place_of(me, self.cut.block());
@@ -201,7 +224,7 @@ impl<'a> Work<'a> {
             Call::Alltoall { block, in_place } => {
                 let block = block as usize;
                 for member in (0..size).filter(|member| *member != me) {
-                    self.take_own(node, number, member, recv, member as usize * block + from);
+                    self.take_own(mail, number, member, recv, member as usize * block + from);
                 }
                 if !in_place && is_first {
                     let at = me as usize * block;
@@ -209,19 +232,19 @@ impl<'a> Work<'a> {
                 }
             }
             Call::Reduce { root, .. } if root != me => {}
-            Call::Allreduce { .. } | Call::Reduce { .. } => self.take_result(node, number),
-            Call::ReduceScatterBlock { .. } => self.combine_part(node, number),
-            Call::Scan { .. } => self.combine_first(node, number, me + 1),
-            Call::Exscan { .. } => self.combine_first(node, number, me),
+            Call::Allreduce { .. } | Call::Reduce { .. } => self.combine_first(mail, number, size),
+            Call::ReduceScatterBlock { .. } => self.combine_part(mail, number),
+            Call::Scan { .. } => self.combine_first(mail, number, me + 1),
+            Call::Exscan { .. } => self.combine_first(mail, number, me),
         }
     }
 
     /// Takes the piece that a member has left for this one among those for all others.
     #[inline]
-    fn take_own(&self, node: &Node, number: u64, member: u32, into: &Buffer, at: usize) {
+    fn take_own(&self, mail: &impl Mailboxes, number: u64, member: u32, into: &Buffer, at: usize) {
         let (_, len) = self.cut.piece(self.index);
-        let whole = (node.size() as usize - 1) * len;
-        take(node, number, member, whole, (node.index_at(member) * len, len), into, at);
+        let whole = (mail.size() as usize - 1) * len;
+        take(mail, number, member, whole, (mail.index_at(member) * len, len), into, at);
     }
 
     /// Whether the members that this one depends on have called the same function.
@@ -267,7 +290,7 @@ pub(super) fn agreed_among(node: &Node, number: u64, awaited: Awaited, own: u64)
 /// Copies bytes (offset, length) of the `whole` that a member has left into a buffer.
 #[inline]
 pub(super) fn take(
-    node: &Node,
+    mail: &impl Mailboxes,
     number: u64,
     member: u32,
     whole: usize,
@@ -275,7 +298,7 @@ pub(super) fn take(
     into: &Buffer,
     at: usize,
 ) {
-    node.with_data(number, member, whole, |data| {
+    mail.with_data(number, member, whole, |data| {
         write(into, at, std::ptr::slice_from_raw_parts(data.cast::<u8>().wrapping_add(from), len));
     });
 }
@@ -346,8 +369,8 @@ pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
 }
 
 #[cold]
-pub(super) fn disagrees(node: &Node, number: u64, rank: u32) -> MpiError {
-    if rank != node.rank && rank < node.size() && node.stamp(number, rank) == REFUSED {
+pub(super) fn disagrees(mail: &impl Mailboxes, number: u64, rank: u32) -> MpiError {
+    if rank != mail.rank() && rank < mail.size() && mail.stamp(number, rank) == REFUSED {
         return MpiError::other(format!("rank {rank} abandoned this operation: its arguments are invalid"))
             .secondhand();
     }

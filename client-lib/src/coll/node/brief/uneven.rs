@@ -1,6 +1,7 @@
 //! Short calls of the v forms: what [`super::super::UnevenWork`] does for every call. Where a call turns out to be unusual at the meeting
 //! (another function, a long block, a block of a wrong length), that goes on from there ([`Node::resume`]).
 
+use super::super::mailboxes::Mailboxes;
 use super::{MOST, Met, block, fits};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;

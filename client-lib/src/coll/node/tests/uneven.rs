@@ -43,7 +43,7 @@ fn blocks_of_different_lengths_are_gathered_at_all() {
                         let ended = std::iter::from_fn(|| Some(brief.poll(node, &mut met))).flatten().next();
                         assert_eq!(ended, Some(Ok(())));
                     }
-                    (0, _) => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node), node), Ok(())),
+                    (0, _) => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(())),
                     _ => assert_eq!(pull(call, &operands, node), Ok(true)),
                 }
                 for (from, block) in (0..).zip(&blocks) {
@@ -91,7 +91,7 @@ fn parts_of_different_lengths_are_combined() {
                         assert_eq!(ended, Some(Ok(())));
                     }
                     None => {
-                        let mut work = Work::new(call, &operands, Some(&sum), Some(&parts), node);
+                        let mut work = Work::new(call, &operands, Some(&sum), Some(&parts), node.shape());
                         assert_eq!(wait(&mut work, node), Ok(()));
                     }
                 }

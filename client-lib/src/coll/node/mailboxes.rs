@@ -1,0 +1,74 @@
+//! Where the members of a call leave data for each other, in a blocking call ([`Node`]) or another one ([`super::board`]).
+
+use super::meeting::Awaited;
+use super::{Arrival, Node, Shape};
+use crate::memory::Room;
+
+/// Each member leaves data at each operation; the others read them.
+pub(super) trait Mailboxes {
+    /// The dimensions of the memory.
+    fn shape(&self) -> Shape;
+
+    /// This member's rank.
+    fn rank(&self) -> u32;
+
+    /// As [`Node::arrive`].
+    fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(Room<'_>)) -> (u64, Arrival);
+
+    /// As [`Node::with_data`].
+    fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R;
+
+    /// What a member has called.
+    fn stamp(&self, number: u64, member: u32) -> u64;
+
+    /// The number of members.
+    #[inline(always)]
+    fn size(&self) -> u32 {
+        self.shape().members
+    }
+
+    /// The index of this member's block among those that another member leaves for all others: each member skips its own block.
+    #[inline(always)]
+    fn index_at(&self, member: u32) -> usize {
+        if self.rank() < member { self.rank() as usize } else { self.rank() as usize - 1 }
+    }
+
+    /// The first of the awaited members whose stamp at an operation differs.
+    #[inline]
+    fn differing(&self, number: u64, awaited: Awaited, differs: impl Fn(u64) -> bool) -> Option<u32> {
+        let does = |member: &u32| differs(self.stamp(number, *member));
+        match awaited {
+            Awaited::None => None,
+            Awaited::One(member) => Some(member).filter(does),
+            Awaited::Before(me) => (0..me).find(does),
+            Awaited::All => (0..self.size()).find(does),
+        }
+    }
+}
+
+impl Mailboxes for Node {
+    #[inline(always)]
+    fn shape(&self) -> Shape {
+        self.area.shape()
+    }
+
+    #[inline(always)]
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(Room<'_>)) -> (u64, Arrival) {
+        Node::arrive(self, stamp, len, awaited, fill)
+    }
+
+    #[inline(always)]
+    fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R {
+        Node::with_data(self, number, member, len, body)
+    }
+
+    #[inline(always)]
+    fn stamp(&self, number: u64, member: u32) -> u64 {
+        Node::stamp(self, number, member)
+    }
+}
