@@ -37,6 +37,18 @@ static void alltoall(int count) {
     free(out);
 }
 
+static void allgather(int count) {
+    int *in = malloc(count * sizeof *in), *out = malloc((size_t)size * count * sizeof *out);
+    for (int i = 0; i < count; i++)
+        in[i] = rank * 1000003 + i;
+    MPI_Allgather(in, count, MPI_INT, out, count, MPI_INT, MPI_COMM_WORLD);
+    for (int from = 0; from < size; from++)
+        for (int i = 0; i < count; i++)
+            check(out[from * count + i] == from * 1000003 + i, "allgather");
+    free(in);
+    free(out);
+}
+
 static void bcast(void) {
     for (int root = 0; root < size; root += size > 4 ? size / 4 : 1) {
         char text[64] = {0};
@@ -70,6 +82,8 @@ int main(int argc, char **argv) {
     allreduce(10000);
     alltoall(1);
     alltoall(1000);
+    allgather(1);
+    allgather(1000);
     bcast();
     split();
     MPI_Barrier(MPI_COMM_WORLD);

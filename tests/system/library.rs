@@ -86,6 +86,13 @@ fn programs_pass_on_sixty_four_ranks_on_two_cores() {
 }
 
 #[test]
+fn a_hundred_and_twenty_eight_ranks_on_two_cores_get_the_right_data() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 128, args: Vec::new() });
+    let printed = dvm.rsctl(["run", "-n", "128", &Mpi::Ours.program("collectives.c")]).ok();
+    assert_eq!(printed, "collectives right on 128 ranks\n");
+}
+
+#[test]
 fn programs_pass_on_two_nodes() {
     pass(2, 2, &PROGRAMS);
 }

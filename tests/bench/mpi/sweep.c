@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_SAMPLES = 4096, FEWEST_SAMPLES = 3, MOST_WINDOW = 64, MOST_RANKS = 64, TAG = 7, ANSWER = 8, MOST_SIZES = 64 };
+enum { MOST_SAMPLES = 4096, FEWEST_SAMPLES = 3, MOST_WINDOW = 64, MOST_RANKS = 128, TAG = 7, ANSWER = 8, MOST_SIZES = 64 };
 
 /* Seconds after which a cell ends even with few samples. */
 static const double COSTLY = 1.0;
