@@ -5,6 +5,7 @@ mod collectives;
 mod daemons;
 mod dvm;
 mod figures;
+mod growth;
 mod hangs;
 mod join;
 mod launch;
@@ -28,6 +29,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
         Some("collectives") => collectives::bench(),
         Some("dvm") => dvm::bench(&args[1..]),
+        Some("growth") => growth::bench(),
         Some("hangs") => hangs::bench(&args[1..]),
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
@@ -35,7 +37,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("scale") => scale::bench(&args[1..]),
         Some("submit") => submit::bench(),
         Some(_) | None => {
-            anyhow::bail!("unknown bench: use collectives, dvm, hangs, join, launch, mpi, scale or submit")
+            anyhow::bail!("unknown bench: use collectives, dvm, growth, hangs, join, launch, mpi, scale or submit")
         }
     }
 }
