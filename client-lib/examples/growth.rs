@@ -82,9 +82,10 @@ fn poll_of<'a>(
     macro_rules! brief {
         ($function:literal, $call:expr, $send:expr, $kernel:expr) => {{
             if fits($call, node.shape()) {
-                // SAFETY: the operands have the memory of the call.
                 return Box::new(move |node| {
-                    unsafe { Brief::<$function>::new($call, $send, recv, $kernel) }.poll(node, &mut met)
+                    // SAFETY: the operands have the memory of the call.
+                    let brief = unsafe { Brief::<$function>::new($call, $send, recv, $kernel) };
+                    brief.poll(node, &mut met)
                 });
             }
             $call

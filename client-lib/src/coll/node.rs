@@ -100,6 +100,9 @@ pub(super) const SMALL: usize = 48;
 /// Data of up to this many bytes fit in a note.
 pub(super) const NOTE: usize = 2048;
 
+/// Where the first member announces, in the stamps of calls without a root, which way is faster ([`way::class`]).
+const ANNOUNCED: u64 = 0xff_ffff << 32;
+
 /// Stands for a dead member's rank if the communicator is revoked.
 const REVOKED: u32 = u32::MAX - 1;
 

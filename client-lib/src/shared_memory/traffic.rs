@@ -173,6 +173,9 @@ impl Traffic {
 /// The numbers of members in the tables.
 pub(crate) const NUMBERS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
 
+/// What a row shows.
+type Row = (&'static str, fn(&Moves) -> u64);
+
 /// A table of what moves, for each of [`NUMBERS`], and of the growth from the one before the last to the last.
 #[derive(Debug)]
 pub(crate) struct Table(String);
@@ -187,7 +190,7 @@ impl Default for Table {
 impl Table {
     pub(crate) fn row(&mut self, name: &str, count: impl FnMut(u32) -> Moves) {
         let moves = NUMBERS.map(count);
-        let rows: [(&str, fn(&Moves) -> u64); 4] = [
+        let rows: [Row; 4] = [
             ("longest chain", |moves| moves.chain),
             ("one member", |moves| moves.member),
             ("one line, to writers", |moves| moves.line),

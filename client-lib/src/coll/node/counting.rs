@@ -16,8 +16,7 @@
 //! The member that completes a counter sets it back to zero; that of all, once the operation is over. The next operation that uses it begins
 //! after all have arrived at a later one.
 
-use super::Shape;
-use super::work::ANNOUNCED;
+use super::{ANNOUNCED, Shape};
 use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
 
 /// Up to so many members share one counter.

@@ -3,8 +3,7 @@
 //! All members must go the same way, so the first member alone measures and decides. It announces its decisions with its stamp in
 //! each call that has a class, at which all members wait for all; each member adopts what has been announced at the end of the call.
 
-use super::work::ANNOUNCED;
-use super::{Node, Way};
+use super::{ANNOUNCED, Node, Way};
 use crate::coll::choice::Call;
 use crate::transport::shm::choice::{self, Choice, ticks};
 

@@ -3,7 +3,7 @@
 use super::mailboxes::Mailboxes;
 use super::meeting::Awaited;
 use super::way::{Cut, class};
-use super::{Arrival, NOTE, Node, Shape};
+use super::{ANNOUNCED, Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -330,9 +330,6 @@ pub(super) fn stamp(call: Call) -> u64 {
     };
     kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
 }
-
-/// Where the first member announces, in the stamps of calls without a root, which way is faster ([`super::way::class`]).
-pub(super) const ANNOUNCED: u64 = 0xff_ffff << 32;
 
 /// Whether two stamps are of different calls.
 #[inline]
