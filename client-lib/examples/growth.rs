@@ -101,7 +101,7 @@ fn poll_of<'a>(
             brief!(5, Call::Allreduce { vector, commutes, in_place }, send, kernel)
         }
     };
-    let mut work = Work::new(call, operands, Some(reduction), None, node);
+    let mut work = Work::new(call, operands, Some(reduction), None, node.shape());
     Box::new(move |node| work.poll(node))
 }
 
