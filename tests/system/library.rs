@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 25] = [
+const PROGRAMS: [&str; 26] = [
     "p2p",
     "requests",
     "datatypes",
@@ -27,6 +27,7 @@ const PROGRAMS: [&str; 25] = [
     "partitioned",
     "fortran",
     "collectives",
+    "nonblocking",
     "threads",
     "startup",
     "sessions",
@@ -77,12 +78,12 @@ fn programs_pass_on_four_ranks_that_share_memory() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_on_two_cores() {
-    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "sessions", "collectives", "onesided"]);
+    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "sessions", "collectives", "nonblocking", "onesided"]);
 }
 
 #[test]
 fn programs_pass_on_sixty_four_ranks_on_two_cores() {
-    pass(1, 64, &["comms", "collectives", "startup"]);
+    pass(1, 64, &["comms", "collectives", "nonblocking", "startup"]);
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn programs_pass_on_three_ranks_when_two_share_a_node() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_of_two_nodes() {
-    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "psets", "collectives", "onesided"]);
+    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "psets", "collectives", "nonblocking", "onesided"]);
 }
 
 #[test]

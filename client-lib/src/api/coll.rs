@@ -18,8 +18,8 @@ use super::args::put;
 use super::completion::add;
 use super::ints::Ints;
 use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, OpHandle, RequestHandle};
-use crate::coll::boards::{BoardId, Posted};
 use crate::coll::operands::{Memory, Operands};
+use crate::coll::outboxes::{OutboxId, Posted};
 use crate::coll::run::{Progress, Run};
 use crate::coll::{Area, Call, CollectiveId, Members, Messages, Slice, alltoall};
 use crate::device;
@@ -278,9 +278,9 @@ fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl F
 
 unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
     there_is_a_place(request)?;
-    if let Some((board, call)) = board(guard, &plan) {
+    if let Some((outbox, call)) = outbox(guard, &plan) {
         // SAFETY: the caller's promise.
-        return unsafe { post(guard, board, call, plan, request) };
+        return unsafe { post(guard, outbox, call, plan, request) };
     }
     let (comm, fault) = (plan.comm, plan.fault.clone());
     let id = added(guard, plan, Way::Nonblocking)?;
@@ -296,22 +296,22 @@ unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) 
     unsafe { put(request, handle) }
 }
 
-/// The board on which a non-blocking operation goes, if it can. All members get the same answer.
-fn board(state: &State, plan: &Plan) -> Option<(BoardId, Call)> {
+/// The outbox through which a non-blocking operation goes, if it can. All members get the same answer.
+fn outbox(state: &State, plan: &Plan) -> Option<(OutboxId, Call)> {
     let What::Call(call) = plan.what else { return None };
     let communicator = state.comms.get(plan.comm).ok()?;
-    let (board, first) = communicator.board?;
+    let (outbox, first) = communicator.outbox?;
     let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
     // Numbers of operations are counted modulo 2^32.
     let is_later = communicator.nonblocking.wrapping_sub(first) as i32 >= 0;
-    let fits = is_later && state.boards.fits(board, call, plan.reduction.as_ref(), is_dense);
-    fits.then_some((board, call))
+    let fits = is_later && state.outboxes.fits(outbox, call, plan.reduction.as_ref(), is_dense);
+    fits.then_some((outbox, call))
 }
 
-/// Starts an operation on a board.
+/// Starts an operation through an outbox.
 unsafe fn post(
     guard: &mut Guard<'_>,
-    board: BoardId,
+    outbox: OutboxId,
     call: Call,
     mut plan: Plan,
     request: *mut RequestHandle,
@@ -319,8 +319,8 @@ unsafe fn post(
     let communicator = guard.comms.get_mut(plan.comm)?;
     communicator.nonblocking = communicator.nonblocking.wrapping_add(1);
     let Plan { comm, operands, reduction, fault, .. } = &mut plan;
-    let started = guard.boards.start(board, call, operands, reduction, fault.clone());
-    let handle = match started.ok_or_else(|| MpiError::intern("the board of a communicator is gone"))? {
+    let started = guard.outboxes.start(outbox, call, operands, reduction, fault.clone());
+    let handle = match started.ok_or_else(|| MpiError::intern("the outbox of a communicator is gone"))? {
         Posted::Over(result) => {
             result?;
             RequestHandle::sent()
@@ -328,7 +328,7 @@ unsafe fn post(
         Posted::Pending(id) => {
             if let Some(fault) = fault.take() {
                 // The others depend on this rank's part.
-                guard.boards.forget(id);
+                guard.outboxes.forget(id);
                 return Err(fault);
             }
             add(guard, Request::Posted { id, comm: *comm })?

@@ -408,12 +408,12 @@ pub(super) fn sweep(state: &mut State) {
 /// After a communicator was freed.
 pub(super) fn retire(state: &mut State, freed: Communicator) {
     state.errhandlers.unused(freed.errhandler);
-    if let Some((board, _)) = freed.board {
+    if let Some((outbox, _)) = freed.outbox {
         let shared = match freed.sharing {
             Sharing::Ready(shared) => Some(shared),
             Sharing::Untried(_) | Sharing::Never | Sharing::Busy => None,
         };
-        state.boards.leave(board, shared);
+        state.outboxes.leave(outbox, shared);
     }
     sweep(state);
 }

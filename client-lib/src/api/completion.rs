@@ -411,7 +411,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                     }
                 }
                 Some(Request::Collective { id, .. }) => guard.collectives.forget(id),
-                Some(Request::Posted { id, .. }) => guard.boards.forget(id),
+                Some(Request::Posted { id, .. }) => guard.outboxes.forget(id),
                 Some(Request::Partitioned { id, .. }) => {
                     let State { partitions, engine, .. } = &mut *guard;
                     partitions.free(engine, id);

@@ -5,7 +5,8 @@
 //! [`reduce_scatter`], [`scan`], [`neighbor`]); [`choice`] selects the algorithm, by the [`layout`] of the ranks on nodes and
 //! the bytes. A [`run`] executes the schedule over any message carrier ([`run::Courier`]), on the memory that [`operands`] lend
 //! to it. The blocking, non-blocking and persistent forms of a function differ only in what drives the run. Two groups have schedules of
-//! their own ([`inter`]). Blocking collectives among processes of one node can bypass messages and use shared memory ([`node`]).
+//! their own ([`inter`]). Among processes of one node, blocking collectives ([`node`]) and short non-blocking ones ([`outboxes`]) can bypass messages
+//! and use shared memory.
 
 pub mod layout;
 pub mod schedule;
@@ -32,8 +33,8 @@ pub mod operands;
 pub mod run;
 mod running;
 
-pub mod boards;
 pub mod node;
+pub mod outboxes;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@
 //!  marks:   | member 0: 0 1 … 31 | member 1: 0 1 … 31 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
 //!  notes:   | member 0: 0 1 … 31 | … | results: 0 1 … 31 |      2 KiB each
-//!  posts:   see [`Board`]
+//!  posts:   of non-blocking operations: see [`Outbox`]
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |        each as long as the longest data
 //! ```
 //!
@@ -40,7 +40,6 @@
 )]
 
 mod area;
-mod board;
 mod brief;
 mod combine;
 mod counting;
@@ -53,6 +52,7 @@ mod mailboxes;
 mod meeting;
 #[cfg(test)]
 mod models;
+mod outbox;
 mod pull;
 mod sharing;
 #[cfg(test)]
@@ -63,9 +63,9 @@ mod way;
 mod work;
 
 pub use area::{Area, Shape};
-pub use board::{Begun, Board};
 pub use brief::{Block, Brief, Met, PartsBrief, UnevenBrief, VariedBrief, fits};
 pub use handover::{Guest, Host};
+pub use outbox::{Begun, Outbox};
 pub use pull::Pull;
 pub use sharing::{Permit, Shared, Sharing};
 pub use uneven::{Rest, Uneven, UnevenWork};
@@ -102,6 +102,9 @@ pub(super) const NOTE: usize = 2048;
 
 /// Where the first member announces, in the stamps of calls without a root, which way is faster ([`way::class`]).
 const ANNOUNCED: u64 = 0xff_ffff << 32;
+
+/// The most bytes that a member posts in a non-blocking operation: longer data are read from their owner's memory, without a copy.
+pub(super) const LETTER: usize = 32 << 10;
 
 /// Stands for a dead member's rank if the communicator is revoked.
 const REVOKED: u32 = u32::MAX - 1;

@@ -22,9 +22,9 @@ use super::topology::Topology;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};
 use crate::coll::Layout;
-use crate::coll::boards::BoardId;
 use crate::coll::inter::Sides;
 use crate::coll::node::Sharing;
+use crate::coll::outboxes::OutboxId;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
@@ -59,8 +59,8 @@ pub struct Communicator {
     pub topology: Option<Arc<Topology>>,
     /// Memory that its members share, if all are on one node.
     pub sharing: Sharing,
-    /// The board of that memory, and the number of the first non-blocking operation that may use it.
-    pub board: Option<(BoardId, u32)>,
+    /// The outbox of that memory, and the number of the first non-blocking operation that may use it.
+    pub outbox: Option<(OutboxId, u32)>,
     /// Which members share a node, once a collective has needed it.
     pub layout: OnceLock<Layout>,
     /// The session from which it was derived, if it was.
@@ -92,7 +92,7 @@ impl Communicator {
             hints: Info::default(),
             topology: None,
             sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
-            board: None,
+            outbox: None,
             layout: OnceLock::new(),
             session: parties.group.session,
             is_revoked: false,

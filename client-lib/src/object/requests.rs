@@ -9,7 +9,7 @@ use crate::abi::constants::MPIX_ERR_PROC_FAILED_PENDING;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
 use crate::coll::CollectiveId;
-use crate::coll::boards::PostedId;
+use crate::coll::outboxes::PostedId;
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, TagMatch, Transport};
 use crate::error::MpiError;
 use crate::memory::Buffer;

@@ -5,7 +5,7 @@ use super::lookups::Lookups;
 use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
-use crate::coll::boards::Boards;
+use crate::coll::outboxes::Outboxes;
 use crate::coll::{CollectiveId, Collectives};
 use crate::engine::{Engine, Envelope, MessageId, Peer};
 use crate::error::{MpiError, MpiResult};
@@ -69,7 +69,7 @@ pub struct State {
     /// Collective operations in progress.
     pub collectives: Collectives,
     /// Those over memory that the members share.
-    pub boards: Boards,
+    pub outboxes: Outboxes,
     /// Partitioned requests.
     pub partitions: Partitions,
     /// Windows.
@@ -149,7 +149,7 @@ impl Default for State {
             ports: Ports::default(),
             ops: Ops::default(),
             collectives: Collectives::default(),
-            boards: Boards::default(),
+            outboxes: Outboxes::default(),
             partitions: Partitions::default(),
             windows: Windows::default(),
             recovery: Recovery::default(),
@@ -180,7 +180,7 @@ impl State {
         self.messages = Table::default();
         self.buffered = Buffered::default();
         self.collectives = Collectives::default();
-        self.boards = Boards::default();
+        self.outboxes = Outboxes::default();
         self.partitions = Partitions::default();
         self.windows = Windows::default();
         self.recovery = Recovery::default();
@@ -202,7 +202,7 @@ impl State {
 
     /// Changes whenever a request may have ended: only then is it worth while to look at many of them.
     pub fn movements(&self) -> u64 {
-        self.movements + self.engine.finished() + self.boards.ended()
+        self.movements + self.engine.finished() + self.outboxes.ended()
     }
 
     #[inline]
@@ -215,7 +215,7 @@ impl State {
         }
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
-        moved |= self.boards.progress(&self.engine);
+        moved |= self.outboxes.progress(&self.engine);
         if !self.windows.is_empty() {
             moved |= self.windows.progress(&mut self.engine);
         }

@@ -167,7 +167,7 @@ impl Guard<'_> {
     /// Wakes the sleeping threads if requests have ended since they were last woken: one of these may be theirs.
     #[inline]
     pub fn wake_finished(&mut self) {
-        let finished = self.engine.finished() + self.boards.ended();
+        let finished = self.engine.finished() + self.outboxes.ended();
         if self.waiting.reported != finished {
             self.waiting.reported = finished;
             self.wake_others();
@@ -187,14 +187,14 @@ impl Guard<'_> {
 
     /// Sleeps, unless the last check returns the result.
     pub(super) fn sleep(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
-        let announced = self.boards.announce_sleep();
+        let announced = self.outboxes.announce_sleep();
         let state = &mut **self;
-        if !announced.is_empty() && state.boards.progress(&state.engine) {
-            self.boards.awake(announced);
+        if !announced.is_empty() && state.outboxes.progress(&state.engine) {
+            self.outboxes.awake(announced);
             return false;
         }
         let there = self.sleep_announced(done);
-        self.boards.awake(announced);
+        self.outboxes.awake(announced);
         there
     }
 

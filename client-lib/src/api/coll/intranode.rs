@@ -16,7 +16,7 @@ use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
 use crate::coll::node::{
-    Area, Board, Guest, Host, Node, Permit, Pull, Rest, Shape, Shared, Sharing, Uneven, UnevenWork, Way, Work, refuse,
+    Area, Guest, Host, Node, Outbox, Permit, Pull, Rest, Shape, Shared, Sharing, Uneven, UnevenWork, Way, Work, refuse,
     way,
 };
 use crate::coll::operands::{Memory, Operands};
@@ -274,12 +274,12 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
     let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, VOTE as u64));
     by_messages(guard, comm, members, schedule, operands, |_| ())?;
     let verdict = Vote::from_bytes(got);
-    if let (1.., Some((mut shared, board))) = (verdict.can, shared) {
+    if let (1.., Some((mut shared, outbox))) = (verdict.can, shared) {
         shared.node.pull(verdict.can > 1);
-        let board = guard.boards.add(board, members.clone());
+        let outbox = guard.outboxes.add(outbox, members.clone());
         let communicator = guard.comms.get_mut(comm)?;
         communicator.sharing = Sharing::Ready(Box::new(shared));
-        communicator.board = Some((board, verdict.started));
+        communicator.outbox = Some((outbox, verdict.started));
         return Ok(true);
     }
     Ok(false)
@@ -332,7 +332,7 @@ fn make(
     state: &State,
     shape: Shape,
     invitation: &mut Invitation,
-) -> io::Result<(Host, (Shared, Board), Option<Watched>)> {
+) -> io::Result<(Host, (Shared, Outbox), Option<Watched>)> {
     let random = || RandomState::new().build_hasher().finish();
     let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());
     let (area, memory) = Area::create(shape)?;
@@ -347,11 +347,11 @@ fn make(
     Ok((host, shared, watched))
 }
 
-fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<(Shared, Board)> {
+fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<(Shared, Outbox)> {
     share(state, Area::open(guest.memory.as_fd(), shape)?, rank, guest.bell)
 }
 
-fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<(Shared, Board)> {
+fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<(Shared, Outbox)> {
     let permit = Permit::take().ok_or(io::ErrorKind::QuotaExceeded)?;
     let watched = state.engine.transport().watch_bell(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
     let bell = Arc::new(bell);
@@ -363,8 +363,8 @@ fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<(Sha
         })
     };
     let node = Node::new(area, rank, ring());
-    let board = node.board(ring());
-    Ok((Shared { node, watched, permit }, board))
+    let outbox = node.outbox(ring());
+    Ok((Shared { node, watched, permit }, outbox))
 }
 
 fn invite_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {

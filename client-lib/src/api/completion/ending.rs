@@ -172,7 +172,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
 /// The request's result, if it is complete; then the request is removed, or becomes inactive if it is persistent.
 #[inline]
 pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, boards, comms, buffered, partitions, recovery, .. } = state;
+    let State { requests, engine, collectives, outboxes, comms, buffered, partitions, recovery, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -187,7 +187,7 @@ pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finishe
             Finished { error, gone: true, ..Finished::NOTHING }
         }
         Request::Posted { id, comm } => {
-            let error = boards.take(*id)?.err().map(|error| error.on(*comm));
+            let error = outboxes.take(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
         }
         Request::Creation { id, comm } => {
@@ -247,7 +247,7 @@ pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
         Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
         Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
-        Some(Request::Posted { id, .. }) => state.boards.is_over(*id),
+        Some(Request::Posted { id, .. }) => state.outboxes.is_over(*id),
         Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
         Some(Request::Recovery { id, .. }) => state.recovery.is_over(*id),
         Some(Request::Flush { owner, until }) => state.buffered.is_flushed(*owner, *until, &state.engine),

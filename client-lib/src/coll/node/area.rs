@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
-use super::{DEPTH, Head, Mark, NOTE, POSTS, SLOTS};
+use super::{DEPTH, Head, LETTER, Mark, NOTE, POSTS, SLOTS};
 use crate::shared_memory::sync::{AtomicU64, Line};
 
 /// The dimensions of an area.
@@ -62,7 +62,7 @@ impl Shape {
     }
 
     fn slots_at(self) -> usize {
-        (self.letters_at() + self.posts() * NOTE).next_multiple_of(4096)
+        (self.letters_at() + self.posts() * LETTER).next_multiple_of(4096)
     }
 
     pub(super) fn total(self) -> usize {
@@ -184,7 +184,7 @@ impl Area {
     pub(super) fn letter(&self, member: u32, operation: u64) -> *mut u8 {
         let index = u64::from(member.min(self.shape.members - 1)) * POSTS + operation % POSTS;
         // SAFETY: `POSTS` letters of each member lie within the mapping.
-        unsafe { self.letters.add(index as usize * NOTE) }.as_ptr()
+        unsafe { self.letters.add(index as usize * LETTER) }.as_ptr()
     }
 
     /// The start of a slot; the slots of member `members` are the results.

@@ -1,4 +1,4 @@
-//! Where the members of a call leave data for each other, in a blocking call ([`Node`]) or another one ([`super::board`]).
+//! Where the members of a call leave data for each other, in a blocking call ([`Node`]) or a non-blocking one ([`super::outbox`]).
 
 use super::meeting::Awaited;
 use super::{Arrival, Node, Shape};

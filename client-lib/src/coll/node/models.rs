@@ -66,22 +66,22 @@ impl Memory {
         })
     }
 
-    /// As [`Memory::wait`], for a board.
-    fn wait_on<R>(&self, board: &mut Board, rank: u32, mut end: impl FnMut(&mut Board) -> Option<R>) -> R {
+    /// As [`Memory::wait`], for an outbox.
+    fn wait_on<R>(&self, outbox: &mut Outbox, rank: u32, mut end: impl FnMut(&mut Outbox) -> Option<R>) -> R {
         loop {
-            board.poll();
-            if let Some(result) = end(board) {
+            outbox.poll();
+            if let Some(result) = end(outbox) {
                 return result;
             }
-            board.announce_sleep(true);
-            if board.poll() == 0 {
+            outbox.announce_sleep(true);
+            if outbox.poll() == 0 {
                 let mut rung = self.bell.rung.lock().unwrap();
                 while !rung[rank as usize] {
                     rung = self.bell.woken.wait(rung).unwrap();
                 }
                 rung[rank as usize] = false;
             }
-            board.announce_sleep(false);
+            outbox.announce_sleep(false);
         }
     }
 
@@ -168,7 +168,7 @@ fn all_meet(memory: &Arc<Memory>, rank: u32, operations: u8) {
 
 /// Non-blocking operations: all are started, then their results are taken. Each member posts a byte and reads those of all.
 fn all_post(memory: &Arc<Memory>, rank: u32, operations: u8) {
-    let mut board = memory.node(rank).board(memory.ring());
+    let mut outbox = memory.node(rank).outbox(memory.ring());
     let size = memory.read.len();
     let mut bytes: Vec<(Vec<u8>, Vec<u8>)> =
         (0..operations).map(|operation| (vec![10 * operation + rank as u8], vec![0; size])).collect();
@@ -181,12 +181,12 @@ fn all_post(memory: &Arc<Memory>, rank: u32, operations: u8) {
         };
         let mut operands = Operands { send: lend(own), recv: lend(all), ..Operands::default() };
         let call = Call::Allgather { block: 1, in_place: false };
-        begun.push(board.start(call, &mut operands, &mut None, None));
+        begun.push(outbox.start(call, &mut operands, &mut None, None));
     }
     for begun in begun {
         match begun {
             Begun::Over(result) => assert_eq!(result, Ok(())),
-            Begun::Pending(number) => assert_eq!(memory.wait_on(&mut board, rank, |it| it.take(number)), Ok(())),
+            Begun::Pending(number) => assert_eq!(memory.wait_on(&mut outbox, rank, |it| it.take(number)), Ok(())),
         }
     }
     for (operation, (_, all)) in bytes.iter().enumerate() {

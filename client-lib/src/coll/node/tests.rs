@@ -1,6 +1,6 @@
 //! Members in threads, each with its own mapping, make one call after another.
 
-mod board;
+mod outbox;
 mod uneven;
 
 use std::os::fd::AsFd;

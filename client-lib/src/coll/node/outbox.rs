@@ -7,7 +7,7 @@
 //! ```text
 //!  posts:    | member 0: 0 1 … 15 | member 1: 0 1 … 15 | …      marks as of blocking operations, 64 bytes each
 //!  read:     | member 0 | member 1 | …                          how many operations it has read: a line each
-//!  letters:  | member 0: 0 1 … 15 | …                           data that do not fit in a mark: 2 KiB each
+//!  letters:  | member 0: 0 1 … 15 | …                           data that do not fit in a mark: 32 KiB each
 //! ```
 //!
 //! Operation k uses the posts k modulo 16. A member posts it once all have read operation k - 16. Operations may end in any order; a member has
@@ -23,7 +23,7 @@ use super::area::Area;
 use super::mailboxes::Mailboxes;
 use super::meeting::{Awaited, died};
 use super::work::{REFUSED, Work, awaited, blocks, differ, disagrees, stamp};
-use super::{Arrival, Mark, NOTE, Node, POSTS, REVOKED, SMALL, Shape};
+use super::{Arrival, LETTER, Mark, Node, POSTS, REVOKED, SMALL, Shape};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -32,12 +32,14 @@ use crate::op::Reduction;
 use crate::shared_memory::sync::{Ordering, writes};
 
 /// The most bytes that a member combines: more of them, or from more members, are combined faster in a tree.
-const COMBINED: u64 = 16 << 10;
+const COMBINED: u64 = 64 << 10;
+/// The most bytes of a block that only one of two members gets: a longer one is read while it is sent, which takes less time for both together.
+const PAIRED: usize = 4 << 10;
 /// The most members: each may look at the posts of all.
 const MEMBERS: u32 = 128;
 
 /// One member's non-blocking operations in progress on a communicator.
-pub struct Board {
+pub struct Outbox {
     posts: Posts,
     /// The number of the oldest operation in `operations`, and how many are read.
     first: u64,
@@ -103,39 +105,42 @@ pub enum Begun {
 }
 
 /// Whether a call can be posted by members of memory of this shape. All members get the same answer. `is_dense`: the elements have no holes.
-pub(super) fn fits(call: Call, members: u32, reduction: Option<&Reduction>, is_dense: bool) -> bool {
-    let combines = |len: u64, of: u64| {
+fn fits(call: Call, shape: Shape, reduction: Option<&Reduction>, is_dense: bool) -> bool {
+    let members = shape.members;
+    let combines = |len: u64| {
         let can = is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
-        (can && len * of <= COMBINED).then_some(len)
+        (can && len * u64::from(members) <= COMBINED).then_some(len)
     };
-    let all = u64::from(members);
-    let block = match call {
+    let (block, is_one_way) = match call {
         Call::Barrier => return members <= MEMBERS,
-        Call::Bcast { len: block, .. } | Call::Gather { block, .. } | Call::Scatter { block, .. } => Some(block),
-        Call::Allgather { block, .. } | Call::Alltoall { block, .. } => Some(block),
-        Call::Reduce { vector, .. } | Call::Allreduce { vector, .. } => combines(vector.len(), all),
-        Call::Scan { vector, .. } | Call::Exscan { vector, .. } => combines(vector.len(), all),
-        Call::ReduceScatterBlock { block, .. } => combines(block.len(), all),
+        Call::Bcast { len: block, .. } | Call::Gather { block, .. } | Call::Scatter { block, .. } => {
+            (Some(block), true)
+        }
+        Call::Allgather { block, .. } | Call::Alltoall { block, .. } => (Some(block), false),
+        Call::Reduce { vector, .. } | Call::Exscan { vector, .. } => (combines(vector.len()), true),
+        Call::Allreduce { vector, .. } | Call::Scan { vector, .. } => (combines(vector.len()), false),
+        Call::ReduceScatterBlock { block, .. } => (combines(block.len()), false),
     };
-    let is_short = |block: u64| block > 0 && block.saturating_mul(blocks(call, members) as u64) <= NOTE as u64;
+    let longest = if is_one_way && members == 2 { PAIRED } else { LETTER }.min(shape.slot) as u64;
+    let is_short = |block: u64| block > 0 && block.saturating_mul(blocks(call, members) as u64) <= longest;
     members <= MEMBERS && block.is_some_and(is_short)
 }
 
 impl Node {
-    /// The board of the same memory for this member; `ring` wakes all members that sleep.
-    pub fn board(&self, ring: Box<dyn Fn() + Send>) -> Board {
+    /// The outbox of the same memory for this member; `ring` wakes all members that sleep.
+    pub fn outbox(&self, ring: Box<dyn Fn() + Send>) -> Outbox {
         let posts = Posts { area: self.area.clone(), rank: self.rank, next: 0 };
-        Board { posts, first: 0, read: 0, known: 0, operations: VecDeque::new(), ring, asleep: 0 }
+        Outbox { posts, first: 0, read: 0, known: 0, operations: VecDeque::new(), ring, asleep: 0 }
     }
 }
 
-impl Board {
-    /// Whether [`Board::start`] accepts a call. All members get the same answer.
+impl Outbox {
+    /// Whether [`Outbox::start`] accepts a call. All members get the same answer.
     pub fn fits(&self, call: Call, reduction: Option<&Reduction>, is_dense: bool) -> bool {
-        fits(call, self.posts.size(), reduction, is_dense)
+        fits(call, self.posts.shape(), reduction, is_dense)
     }
 
-    /// Starts a call that [`Board::fits`]. If it is not over at once, its operands are taken. With a `fault`, this member has no data, and those
+    /// Starts a call that [`Outbox::fits`]. If it is not over at once, its operands are taken. With a `fault`, this member has no data, and those
     /// that depend on it notice that.
     pub fn start(
         &mut self,
@@ -207,7 +212,7 @@ impl Board {
         }
     }
 
-    /// Whether [`Board::take`] would return a result.
+    /// Whether [`Outbox::take`] would return a result.
     pub fn is_over(&self, number: u64) -> bool {
         self.index(number).is_some_and(|index| matches!(self.operations[index].stage, Stage::Over(_)))
     }
@@ -291,7 +296,7 @@ impl Board {
         }
     }
 
-    /// Called before a sleep, after which [`Board::poll`] must be called once more, and again after the sleep.
+    /// Called before a sleep, after which [`Outbox::poll`] must be called once more, and again after the sleep.
     pub fn announce_sleep(&mut self, asleep: bool) {
         if !asleep && self.asleep == 0 {
             return;
@@ -312,7 +317,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for Outbox {
     fn drop(&mut self) {
         while self.asleep > 0 {
             self.announce_sleep(false);
@@ -320,9 +325,9 @@ impl Drop for Board {
     }
 }
 
-impl std::fmt::Debug for Board {
+impl std::fmt::Debug for Outbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Board").field("rank", &self.posts.rank).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("Outbox").field("rank", &self.posts.rank).field("read", &self.read).finish_non_exhaustive()
     }
 }
 
@@ -420,7 +425,7 @@ impl Mailboxes for Posts {
         let number = self.next;
         self.next += 1;
         let mark = self.mark(number, self.rank);
-        let len = len.min(NOTE);
+        let len = len.min(LETTER);
         if len > SMALL {
             let letter = self.area.letter(self.rank, number);
             writes(letter, len);
@@ -437,7 +442,7 @@ impl Mailboxes for Posts {
     }
 
     fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R {
-        let len = len.min(NOTE);
+        let len = len.min(LETTER);
         if len <= SMALL {
             let data = &self.mark(number, member).data;
             return data.with(|data| body(std::ptr::slice_from_raw_parts(data.cast(), len)));

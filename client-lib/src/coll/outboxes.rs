@@ -1,24 +1,24 @@
-//! A process's boards: its non-blocking collectives in progress over the memory of its node.
+//! A process's outboxes: its non-blocking collectives in progress over the memory of its node.
 
 use super::choice::Call;
-use super::node::{Begun, Board, Shared};
+use super::node::{Begun, Outbox, Shared};
 use super::operands::Operands;
 use super::running::Members;
 use crate::engine::{Engine, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::op::Reduction;
 
-/// Identifies a board.
+/// Identifies an outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BoardId {
+pub struct OutboxId {
     slot: u32,
     serial: u64,
 }
 
-/// Identifies an operation on a board.
+/// Identifies an operation of an outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostedId {
-    board: BoardId,
+    outbox: OutboxId,
     number: u64,
 }
 
@@ -31,9 +31,9 @@ pub enum Posted {
     Pending(PostedId),
 }
 
-/// All boards of the process.
+/// All outboxes of the process.
 #[derive(Debug, Default)]
-pub struct Boards {
+pub struct Outboxes {
     slots: Vec<Option<Entry>>,
     serial: u64,
     /// How many operations are in progress.
@@ -47,27 +47,27 @@ pub struct Boards {
 #[derive(Debug)]
 struct Entry {
     serial: u64,
-    board: Board,
+    outbox: Outbox,
     members: Members,
     /// Its communicator has been freed: this goes with the last operation.
     left: Option<Option<Box<Shared>>>,
 }
 
-impl Boards {
-    /// Adds the board of a communicator with these members.
-    pub fn add(&mut self, board: Board, members: Members) -> BoardId {
+impl Outboxes {
+    /// Adds the outbox of a communicator with these members.
+    pub fn add(&mut self, outbox: Outbox, members: Members) -> OutboxId {
         self.serial += 1;
-        let entry = Entry { serial: self.serial, board, members, left: None };
+        let entry = Entry { serial: self.serial, outbox, members, left: None };
         let slot = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
         self.slots[slot] = Some(entry);
-        BoardId { slot: slot as u32, serial: self.serial }
+        OutboxId { slot: slot as u32, serial: self.serial }
     }
 
-    /// Removes the board of a freed communicator once its operations are over; until then, `shared` wakes this process up.
-    pub fn leave(&mut self, id: BoardId, shared: Option<Box<Shared>>) {
+    /// Removes the outbox of a freed communicator once its operations are over; until then, `shared` wakes this process up.
+    pub fn leave(&mut self, id: OutboxId, shared: Option<Box<Shared>>) {
         if let Some(entry) = self.entry(id) {
             entry.left = Some(shared);
             self.remove_left(id.slot as usize);
@@ -75,29 +75,29 @@ impl Boards {
     }
 
     fn remove_left(&mut self, slot: usize) {
-        self.slots[slot].take_if(|entry| entry.left.is_some() && entry.board.is_empty());
+        self.slots[slot].take_if(|entry| entry.left.is_some() && entry.outbox.is_empty());
     }
 
-    /// Whether a call can be posted: see [`Board::fits`].
-    pub fn fits(&self, id: BoardId, call: Call, reduction: Option<&Reduction>, is_dense: bool) -> bool {
-        self.get(id).is_some_and(|entry| entry.board.fits(call, reduction, is_dense))
+    /// Whether a call can be posted: see [`Outbox::fits`].
+    pub fn fits(&self, id: OutboxId, call: Call, reduction: Option<&Reduction>, is_dense: bool) -> bool {
+        self.get(id).is_some_and(|entry| entry.outbox.fits(call, reduction, is_dense))
     }
 
-    /// Starts a call: see [`Board::start`].
+    /// Starts a call: see [`Outbox::start`].
     pub fn start(
         &mut self,
-        id: BoardId,
+        id: OutboxId,
         call: Call,
         operands: &mut Operands,
         reduction: &mut Option<Reduction>,
         fault: Option<MpiError>,
     ) -> Option<Posted> {
-        let board = &mut self.entry(id)?.board;
-        match board.start(call, operands, reduction, fault) {
+        let outbox = &mut self.entry(id)?.outbox;
+        match outbox.start(call, operands, reduction, fault) {
             Begun::Over(result) => Some(Posted::Over(result)),
             Begun::Pending(number) => {
                 self.pending += 1;
-                Some(Posted::Pending(PostedId { board: id, number }))
+                Some(Posted::Pending(PostedId { outbox: id, number }))
             }
         }
     }
@@ -116,9 +116,9 @@ impl Boards {
         let (mut ended, mut pending) = (0, 0);
         for slot in 0..self.slots.len() {
             let Some(entry) = &mut self.slots[slot] else { continue };
-            if entry.board.pending() > 0 {
-                ended += entry.board.poll();
-                pending += entry.board.pending();
+            if entry.outbox.pending() > 0 {
+                ended += entry.outbox.poll();
+                pending += entry.outbox.pending();
                 self.remove_left(slot);
             }
         }
@@ -130,33 +130,33 @@ impl Boards {
     /// Nothing comes from a member that has died, and those to which a communicator is revoked may have left.
     #[cold]
     fn hear<T: Transport>(&mut self, engine: &Engine<T>) {
-        for Entry { board, members, .. } in self.slots.iter().flatten() {
+        for Entry { outbox, members, .. } in self.slots.iter().flatten() {
             if engine.is_revoked(members.context) {
-                board.revoke();
+                outbox.revoke();
             } else if let Some(lost) = members.peers.iter().position(|peer| engine.is_lost(*peer)) {
-                board.declare_broken(lost as u32);
+                outbox.declare_broken(lost as u32);
             }
         }
     }
 
-    /// Called before a sleep, after which [`Boards::progress`] must be called once more; returns what to pass to [`Boards::awake`].
-    pub fn announce_sleep(&mut self) -> Vec<BoardId> {
+    /// Called before a sleep, after which [`Outboxes::progress`] must be called once more; returns what to pass to [`Outboxes::awake`].
+    pub fn announce_sleep(&mut self) -> Vec<OutboxId> {
         if self.pending == 0 {
             return Vec::new();
         }
         let sleeps = |(slot, entry): (usize, &mut Option<Entry>)| {
-            let entry = entry.as_mut().filter(|entry| entry.board.pending() > 0)?;
-            entry.board.announce_sleep(true);
-            Some(BoardId { slot: slot as u32, serial: entry.serial })
+            let entry = entry.as_mut().filter(|entry| entry.outbox.pending() > 0)?;
+            entry.outbox.announce_sleep(true);
+            Some(OutboxId { slot: slot as u32, serial: entry.serial })
         };
         self.slots.iter_mut().enumerate().filter_map(sleeps).collect()
     }
 
     /// Called after a sleep.
-    pub fn awake(&mut self, announced: Vec<BoardId>) {
+    pub fn awake(&mut self, announced: Vec<OutboxId>) {
         for id in announced {
             if let Some(entry) = self.entry(id) {
-                entry.board.announce_sleep(false);
+                entry.outbox.announce_sleep(false);
             }
         }
     }
@@ -169,29 +169,29 @@ impl Boards {
 
     /// The result of an operation, once it is over.
     pub fn take(&mut self, id: PostedId) -> Option<MpiResult> {
-        let result = self.entry(id.board)?.board.take(id.number)?;
-        self.remove_left(id.board.slot as usize);
+        let result = self.entry(id.outbox)?.outbox.take(id.number)?;
+        self.remove_left(id.outbox.slot as usize);
         Some(result)
     }
 
-    /// Whether [`Boards::take`] would return a result.
+    /// Whether [`Outboxes::take`] would return a result.
     pub fn is_over(&self, id: PostedId) -> bool {
-        self.get(id.board).is_some_and(|entry| entry.board.is_over(id.number))
+        self.get(id.outbox).is_some_and(|entry| entry.outbox.is_over(id.number))
     }
 
     /// Declares that the result will not be asked for; the operation goes on.
     pub fn forget(&mut self, id: PostedId) {
-        if let Some(entry) = self.entry(id.board) {
-            entry.board.forget(id.number);
-            self.remove_left(id.board.slot as usize);
+        if let Some(entry) = self.entry(id.outbox) {
+            entry.outbox.forget(id.number);
+            self.remove_left(id.outbox.slot as usize);
         }
     }
 
-    fn get(&self, id: BoardId) -> Option<&Entry> {
+    fn get(&self, id: OutboxId) -> Option<&Entry> {
         self.slots.get(id.slot as usize)?.as_ref().filter(|entry| entry.serial == id.serial)
     }
 
-    fn entry(&mut self, id: BoardId) -> Option<&mut Entry> {
+    fn entry(&mut self, id: OutboxId) -> Option<&mut Entry> {
         self.slots.get_mut(id.slot as usize)?.as_mut().filter(|entry| entry.serial == id.serial)
     }
 }
