@@ -6,8 +6,7 @@ mod uneven;
 pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::combine;
-use super::mailboxes::Mailboxes;
-use super::meeting::Awaited;
+use super::mailboxes::{Awaited, Mailboxes};
 use super::way::is_sliced;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};
 use super::{Arrival, NOTE, Node, Shape};

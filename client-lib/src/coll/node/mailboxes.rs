@@ -1,8 +1,17 @@
 //! Where the members of a call leave data for each other, in a blocking call ([`Node`]) or a non-blocking one ([`super::outbox`]).
 
-use super::meeting::Awaited;
 use super::{Arrival, Node, Shape};
 use crate::memory::Room;
+
+/// The members that a member waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    None,
+    One(u32),
+    /// The members before this one.
+    Before(u32),
+    All,
+}
 
 /// Each member leaves data at each operation; the others read them.
 pub(super) trait Mailboxes {

@@ -2,20 +2,10 @@
 //! out whether all have called the same function.
 
 use super::counting::Sign;
-use super::mailboxes::Mailboxes;
+use super::mailboxes::{Awaited, Mailboxes};
 use super::{Arrival, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::shm::hint;
-
-/// The members that a member waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
-    None,
-    One(u32),
-    /// The members before this one.
-    Before(u32),
-    All,
-}
 
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have

@@ -20,8 +20,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::area::Area;
-use super::mailboxes::Mailboxes;
-use super::meeting::{Awaited, died};
+use super::mailboxes::{Awaited, Mailboxes};
+use super::meeting::died;
 use super::work::{REFUSED, Work, awaited, blocks, differ, disagrees, stamp};
 use super::{Arrival, LETTER, Mark, Node, POSTS, REVOKED, SMALL, Shape};
 use crate::coll::choice::Call;

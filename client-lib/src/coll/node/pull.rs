@@ -7,7 +7,7 @@
 //! pid namespace the number may belong to a different process.
 
 use super::Node;
-use super::meeting::Awaited;
+use super::mailboxes::Awaited;
 use super::work::{agreed, differ, stamp};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;

@@ -10,8 +10,7 @@
 //! as many operations as that takes. In a gather or scatter, blocks that are too long for one operation travel as messages ([`Rest`]):
 //! so no member waits for one on which it does not depend.
 
-use super::mailboxes::Mailboxes;
-use super::meeting::Awaited;
+use super::mailboxes::{Awaited, Mailboxes};
 use super::way::{PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
 use super::{NOTE, Node};

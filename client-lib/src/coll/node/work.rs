@@ -1,7 +1,6 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
-use super::mailboxes::Mailboxes;
-use super::meeting::Awaited;
+use super::mailboxes::{Awaited, Mailboxes};
 use super::way::{Cut, class};
 use super::{ANNOUNCED, Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;

@@ -6,7 +6,7 @@ use super::{MOST, Met, block, fits};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::coll::node::combine::combine;
-use crate::coll::node::meeting::Awaited;
+use crate::coll::node::mailboxes::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
 use crate::coll::node::{NOTE, Node};
