@@ -128,6 +128,7 @@ impl End {
             secret: [1; 32],
             listen: Listen::At("127.0.0.1".parse()?),
             advertise: None,
+            rails: Vec::new(),
             connect_limit: Duration::from_secs(10),
             hello_limit: Duration::from_secs(10),
             limits: FrameLimits { eager: plan[0], eager_device: plan[0], part: plan[1], part_device: plan[1] },

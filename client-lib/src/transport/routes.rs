@@ -95,12 +95,12 @@ impl Routes {
         let mut routes = Self { routes, ..Self::alone(advertised) };
         if routes.routes.contains(&Route::Tcp) {
             let poller = Arc::new(Poller::new()?);
-            let (secret, listen, advertise) = match prepared {
+            let (secret, listen, advertise, rails) = match prepared {
                 // The launcher has bound it to the address that it advertises, or to all.
-                Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener), advertised),
+                Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener), advertised, Vec::new()),
                 None => {
                     let place = address::of(settings.interface.as_deref(), advertised)?;
-                    ([0; 32], Listen::At(place.listen), place.announce)
+                    ([0; 32], Listen::At(place.listen), place.announce, place.rails)
                 }
             };
             let config = TcpConfig {
@@ -108,6 +108,7 @@ impl Routes {
                 secret,
                 listen,
                 advertise,
+                rails,
                 connect_limit: settings.connect,
                 hello_limit: settings.connect,
                 limits: tcp::LIMITS,

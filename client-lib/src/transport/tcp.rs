@@ -12,6 +12,8 @@
 //! A process behind a router or a firewall cannot be dialled from other machines ([`reaching`]): it dials the others before there is
 //! anything to send, and they wait for its dials.
 //!
+//! If the user has named several interfaces, long messages go over all of them at once ([`rails`]).
+//!
 //! A foreign process that connects to the port can only hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`].
 //! Memory: 16 bytes for each peer, about 300 for each connection, one scratch buffer, and up to a frame for each connection
 //! whose peer is slow.
@@ -26,6 +28,8 @@ mod hello;
 mod link;
 pub mod port;
 mod private;
+mod queue;
+mod rails;
 mod reaching;
 mod slab;
 mod socket;
@@ -43,9 +47,11 @@ use handshake::{Greeting, Own};
 use link::{End, Got, Link};
 use private::Private;
 pub use private::close_in_child;
+use rails::Rails;
 use reaching::Reaching;
 use slab::Slab;
 
+use super::address::Interface;
 use super::name::ProcessName;
 use super::poller::{Owner, Poller, Ready, Token};
 use crate::device;
@@ -63,6 +69,8 @@ pub struct TcpConfig {
     pub listen: Listen,
     /// The address to announce to others, if it is not the listening address.
     pub advertise: Option<IpAddr>,
+    /// The interfaces for long messages, if there are several: the first is the one of the socket.
+    pub rails: Vec<Interface>,
     /// How long an attempt to connect may take.
     pub connect_limit: Duration,
     /// How long a connection may be silent before its hello.
@@ -137,6 +145,7 @@ pub struct Tcp {
     reaching: Reaching,
     links: Slab<Link>,
     greetings: Slab<Greeting>,
+    rails: Option<Box<Rails>>,
     /// Links that are polled.
     active: Vec<u32>,
     /// Peers whose address is wanted.
@@ -184,7 +193,7 @@ impl Id {
 impl Tcp {
     /// Starts to listen; no peer is known yet.
     pub fn new(config: TcpConfig, poller: Arc<Poller>) -> Result<Self, TcpError> {
-        let TcpConfig { me, secret, listen, advertise, connect_limit, hello_limit, limits } = config;
+        let TcpConfig { me, secret, listen, advertise, rails, connect_limit, hello_limit, limits } = config;
         let listener = match listen {
             Listen::At(at) => socket::listen(at).map_err(|source| TcpError::Listen { at, source })?,
             Listen::Inherited(socket) => socket::inherited(socket).map_err(|source| TcpError::Inherited { source })?,
@@ -212,6 +221,7 @@ impl Tcp {
             reaching: Reaching::default(),
             links: Slab::new(),
             greetings: Slab::new(),
+            rails: Rails::new(rails),
             active: Vec::new(),
             wanted: VecDeque::new(),
             addresses: HashMap::new(),
@@ -278,6 +288,9 @@ impl Tcp {
             let result = link.try_send(frame, payload, &mut self.spare);
             if !link.polled && (result.is_err() || link.is_sending()) {
                 self.activate(id);
+            }
+            if payload.len() >= rails::LONG && self.rails.is_some() {
+                self.use_rails(id);
             }
             return result;
         }
@@ -370,6 +383,9 @@ impl Tcp {
         }
         if moved {
             link.heat = HEAT;
+            if link.has_heard() {
+                self.on_heard(id)?;
+            }
         }
         Ok(moved)
     }
@@ -451,7 +467,10 @@ impl Tcp {
     pub fn describe(&self, peer: Peer) -> String {
         match self.directory.way(peer) {
             Some(Way::Open(id)) => match self.links.get(id) {
-                Some(link) => format!("tcp {}", link.address),
+                Some(link) => {
+                    let rails = link.lanes.iter().flat_map(|lanes| lanes.addresses());
+                    rails.fold(format!("tcp {}", link.address), |text, rail| format!("{text} and {rail}"))
+                }
                 None => "tcp".into(),
             },
             Some(Way::Unused) => "tcp (not used)".into(),

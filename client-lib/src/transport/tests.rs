@@ -1,5 +1,5 @@
-//! Runs the engine's test bodies ([`bodies`]) over real transports: shared memory, TCP on the loopback, both, and a small transport that
-//! exists only here ([`datagrams`]).
+//! Runs the engine's test bodies ([`bodies`]) over real transports: shared memory, TCP on the loopback with one connection for each pair
+//! and with three, shared memory and TCP, and a small transport that exists only here ([`datagrams`]).
 //!
 //! Each process of such a world is an engine with its own transports, which a thread polls and then sleeps on, as the library
 //! does; the test starts its operations meanwhile.
@@ -82,6 +82,8 @@ enum Over {
     SharedMemory,
     /// Each is on a node of its own.
     Tcp,
+    /// The same, with three connections for each pair.
+    Rails,
     /// They alternate between two nodes.
     Both,
 }
@@ -114,10 +116,14 @@ impl Real<Routes> {
         let job = format!("worlds {} {}", std::process::id(), next_number());
         let node = |rank| match over {
             Over::SharedMemory => 0,
-            Over::Tcp => rank,
+            Over::Tcp | Over::Rails => rank,
             Over::Both => rank % 2,
         };
-        let settings = Settings { interface: Some("127.0.0.1".into()), ..Settings::default() };
+        let interface = match over {
+            Over::SharedMemory | Over::Tcp | Over::Both => "127.0.0.1",
+            Over::Rails => "127.0.0.1,127.0.0.2,127.0.0.3",
+        };
+        let settings = Settings { interface: Some(interface.into()), ..Settings::default() };
         let nodes: Vec<u32> = (0..size as u32).map(node).collect();
         let routes = |rank| {
             let name = ProcessName::new(job.as_bytes(), rank);
@@ -263,7 +269,7 @@ macro_rules! in_worlds {
         #[test]
         fn $name() {
             for size in [2, 3, 5] {
-                for over in [Over::SharedMemory, Over::Tcp, Over::Both] {
+                for over in [Over::SharedMemory, Over::Tcp, Over::Rails, Over::Both] {
                     named(&format!("{size} processes over {over:?}"), || $body(&mut Real::over_routes(size, over)));
                 }
                 named(&format!("{size} processes over datagrams"), || $body(&mut Real::over_datagrams(size)));

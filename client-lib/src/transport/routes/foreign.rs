@@ -188,6 +188,7 @@ impl Routes {
                     secret,
                     listen: Listen::At(place.listen),
                     advertise: place.announce,
+                    rails: place.rails,
                     connect_limit: settings.connect,
                     hello_limit: settings.connect,
                     limits: tcp::LIMITS,

@@ -55,16 +55,26 @@ impl Tcp {
         }
         let Some(Greeting::Dial(dial)) = self.greetings.get_mut(id) else { return };
         let (peer, address) = (dial.peer, dial.address);
-        match dial.advance(&self.own, now) {
-            Dialled::Wait => {}
-            Dialled::Watch => self.watch(id),
-            Dialled::Open(socket) => {
+        let rail = dial.rail.clone();
+        match (dial.advance(&self.own, now), rail) {
+            (Dialled::Wait, _) => {}
+            (Dialled::Watch, _) => self.watch(id),
+            (Dialled::Open(socket), rail) => {
                 self.greetings.take(id);
-                self.open(Link::new(socket, peer, address));
+                match rail {
+                    Some(rail) => self.join_rail(&rail, address, socket),
+                    None => self.open(Link::new(socket, peer, address, true)),
+                }
             }
-            Dialled::Failed(why) => {
+            (Dialled::Failed(why), rail) => {
                 self.drop_greeting(id);
-                self.lose(peer, Some(address), &format!("it is unreachable: {why}"));
+                match rail {
+                    Some(rail) => {
+                        let (who, from) = (self.directory.call(peer), rail.from.address);
+                        self.lack_rail(&format!("{who} is unreachable at {address} from {from}: {why}"));
+                    }
+                    None => self.lose(peer, Some(address), &format!("it is unreachable: {why}")),
+                }
             }
         }
     }
@@ -77,7 +87,7 @@ impl Tcp {
         // This process may have been computing: its system has accepted connections that it has not seen.
         self.accept(now);
         let is_of_peer = |greeting: &Greeting| match greeting {
-            Greeting::Answer(answer) => answer.from() == Some(name),
+            Greeting::Answer(answer) => answer.rail == 0 && answer.from() == Some(name),
             Greeting::Dial(_) => false,
         };
         let is_coming = self.greetings.iter().any(|(_, greeting)| is_of_peer(greeting));
@@ -89,10 +99,22 @@ impl Tcp {
 
     pub(super) fn accept(&mut self, now: Instant) {
         self.resting = None;
+        self.accept_at(0, now);
+        let rails = self.rails.as_ref().map_or(0..0, |rails| rails.numbers());
+        rails.for_each(|rail| self.accept_at(rail, now));
+    }
+
+    /// Accepts main connections (0) or those of one rail.
+    fn accept_at(&mut self, rail: u8, now: Instant) {
         loop {
-            match self.listener.accept() {
+            let listener = match &self.rails {
+                Some(rails) if rail > 0 => rails.listener(rail),
+                Some(_) | None => Some(&*self.listener),
+            };
+            let Some(listener) = listener else { return };
+            match listener.accept() {
                 Ok((socket, address)) => {
-                    let Ok(answer) = Answer::new(&self.own, socket, address, now) else { continue };
+                    let Ok(answer) = Answer::new(&self.own, socket, address, rail, now) else { continue };
                     self.make_room();
                     let id = self.greetings.add(Greeting::Answer(answer));
                     self.watch(id);
@@ -136,14 +158,19 @@ impl Tcp {
                 // The proof may have arrived already.
                 self.advance_answer(id, now);
             }
+            Progress::Proved(name) if answer.rail > 0 => self.admit_rail(id, self.directory.find(name)),
             Progress::Proved(name) => self.welcome(id, name),
         }
     }
 
-    /// A process has only one handshake at a time: it has given up the older connection.
+    /// A process has only one handshake for each connection at a time: it has given up the older one.
     fn drop_older(&mut self, id: u32, name: ProcessName) {
+        let rail = match self.greetings.get(id) {
+            Some(Greeting::Answer(answer)) => answer.rail,
+            Some(Greeting::Dial(_)) | None => return,
+        };
         let older = self.greetings.iter().find(|(other, greeting)| match greeting {
-            Greeting::Answer(answer) => *other != id && answer.from() == Some(name),
+            Greeting::Answer(answer) => *other != id && answer.rail == rail && answer.from() == Some(name),
             Greeting::Dial(_) => false,
         });
         if let Some((older, _)) = older {
@@ -168,7 +195,7 @@ impl Tcp {
         let sent = answer.send_verdict(verdict);
         match (verdict, peer) {
             // Even if the verdict cannot be sent: then the new link ends at once, with the reason.
-            (Verdict::Welcome, Some(peer)) => self.open(Link::new(answer.socket, peer, answer.address)),
+            (Verdict::Welcome, Some(peer)) => self.open(Link::new(answer.socket, peer, answer.address, false)),
             (Verdict::Welcome | Verdict::Yield | Verdict::Later | Verdict::Over, _) => {
                 drop(sent);
                 self.poller.remove(&answer.socket);
@@ -220,11 +247,11 @@ impl Tcp {
             _ if link.is_left() => {}
             End::Orderly if is_current => self.directory.set(link.peer, Way::Over),
             End::Orderly => {}
-            End::Closed | End::Io(_) | End::Bad(_) | End::Silent if is_current => {
+            End::Closed | End::Io(_) | End::Bad(_) | End::Silent | End::RailSilent(_) if is_current => {
                 self.lose(link.peer, Some(link.address), &end.to_string());
             }
             // This process has said farewell; its peer has not.
-            End::Closed | End::Io(_) | End::Bad(_) | End::Silent => {
+            End::Closed | End::Io(_) | End::Bad(_) | End::Silent | End::RailSilent(_) => {
                 self.losses.push_back((link.peer, format!("a process at {}: {end}", link.address)));
             }
         }
@@ -233,6 +260,7 @@ impl Tcp {
     pub(super) fn close(&mut self, id: u32) -> Option<Link> {
         let link = self.links.take(id)?;
         self.poller.remove(&link.socket);
+        self.close_rails(id, &link);
         Some(link)
     }
 
@@ -270,11 +298,14 @@ impl Tcp {
         }
         if self.next_look <= now {
             self.next_look = now + LOOK;
-            let silent = |(id, link): (u32, &Link)| socket::is_silent(&link.socket).then_some(id);
+            let silent = |(id, link): (u32, &Link)| match link.lanes.as_ref().and_then(|lanes| lanes.silent()) {
+                Some(rail) => Some((id, End::RailSilent(rail))),
+                None => socket::is_silent(&link.socket).then_some((id, End::Silent)),
+            };
             let silent = self.links.iter().filter_map(silent).collect::<Vec<_>>();
-            for id in silent {
+            for (id, end) in silent {
                 self.active.retain(|active| *active != id);
-                self.end(id, &End::Silent);
+                self.end(id, &end);
             }
         }
         now

@@ -67,6 +67,7 @@ impl Tcp {
         }
         if let (Some(name), Some(foreign)) = (self.directory.name(peer), &mut self.own.foreign) {
             foreign.remove(&name);
+            self.own.tickets.remove(&name);
         }
         self.directory.remove(peer);
         self.addresses.remove(&peer);

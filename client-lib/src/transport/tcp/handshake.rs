@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::hello::{self, Acceptor, CHALLENGE, Dialler, HELLO, Nonce, PROOF, Secret, VERDICT, Verdict};
-use super::socket;
+use super::socket::{self, Source};
+use super::wire::Offer;
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
@@ -24,6 +25,8 @@ pub(super) struct Own {
     /// secret. There are several if two processes were introduced to each other several times at once: the other side
     /// knows the last one for sure.
     pub(super) foreign: Option<HashMap<ProcessName, Vec<Secret>>>,
+    /// The tickets of the links for which this process accepts rails, by the peer's name.
+    pub(super) tickets: HashMap<ProcessName, u64>,
     pub(super) connect_limit: Duration,
     pub(super) hello_limit: Duration,
 }
@@ -31,12 +34,12 @@ pub(super) struct Own {
 impl Own {
     /// For a process that knows no process of another job.
     pub(super) fn of_job(me: ProcessName, secret: Secret, connect_limit: Duration, hello_limit: Duration) -> Self {
-        Self { me, secret, foreign: Some(HashMap::new()), connect_limit, hello_limit }
+        Self { me, secret, foreign: Some(HashMap::new()), tickets: HashMap::new(), connect_limit, hello_limit }
     }
 
     /// For any process that knows the secret.
     pub(super) fn of_port(me: ProcessName, secret: Secret, limit: Duration) -> Self {
-        Self { me, secret, foreign: None, connect_limit: limit, hello_limit: limit }
+        Self { me, secret, foreign: None, tickets: HashMap::new(), connect_limit: limit, hello_limit: limit }
     }
 
     /// The secrets that this process shares with another one. Either side accepts any of them; the other process knows
@@ -46,6 +49,12 @@ impl Own {
             Some(foreign) if other.world != self.me.world => foreign.get(&other).map_or(&[], Vec::as_slice),
             Some(_) | None => std::slice::from_ref(&self.secret),
         }
+    }
+
+    /// The secrets by which another process may prove that it dials this rail of its link; none if it has not been offered one.
+    fn rail_secrets(&self, other: ProcessName, rail: u8) -> Vec<Secret> {
+        let Some(ticket) = self.tickets.get(&other) else { return Vec::new() };
+        self.secrets_with(other).iter().map(|secret| hello::rail_secret(secret, *ticket, rail)).collect()
     }
 }
 
@@ -61,6 +70,8 @@ pub(super) enum Greeting {
 pub(super) struct Dial {
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
+    /// If it is to become a rail and not the main connection.
+    pub(super) rail: Option<ToRail>,
     to: ProcessName,
     secret: Secret,
     stage: Stage,
@@ -69,6 +80,16 @@ pub(super) struct Dial {
     give_up: Option<Instant>,
     /// If this dial fails, the peer's own dial is awaited until this time: the peer may reach this process nevertheless.
     patience: Option<Instant>,
+}
+
+/// The rail that a dial is to become.
+#[derive(Debug, Clone)]
+pub(super) struct ToRail {
+    /// The number of the link.
+    pub(super) link: u32,
+    /// The number of the rail.
+    pub(super) number: u8,
+    pub(super) from: Source,
 }
 
 #[derive(Debug)]
@@ -118,9 +139,18 @@ impl Dial {
     pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
         let stage = Stage::Pausing { until: now };
         let secret = *own.secrets_with(to).last().unwrap_or(&own.secret);
-        let mut dial = Self { peer, address, to, secret, stage, pause: PAUSE[0], give_up: None, patience: None };
+        let (pause, give_up, patience) = (PAUSE[0], None, None);
+        let mut dial = Self { peer, address, rail: None, to, secret, stage, pause, give_up, patience };
         dial.connect(own, now);
         dial
+    }
+
+    /// Starts a dial for a rail, which the peer has offered with this ticket. The first step is the first [`Dial::advance`].
+    pub(super) fn of_rail(own: &Own, peer: Peer, to: ProcessName, rail: ToRail, offer: &Offer, now: Instant) -> Self {
+        let secret = own.secrets_with(to).last().unwrap_or(&own.secret);
+        let secret = hello::rail_secret(secret, offer.ticket, offer.rail);
+        let (address, rail, stage) = (offer.address, Some(rail), Stage::Pausing { until: now });
+        Self { peer, address, rail, to, secret, stage, pause: PAUSE[0], give_up: None, patience: None }
     }
 
     /// Dials nothing: the peer, which cannot be reached at this address, is to dial this process.
@@ -128,7 +158,8 @@ impl Dial {
         let limit = own.connect_limit;
         let why = format!("its node only dials out, and its connection did not arrive within {limit:?}");
         let stage = Stage::Awaiting { until: now + limit, why };
-        Self { peer, address, to, secret: own.secret, stage, pause: PAUSE[0], give_up: None, patience: None }
+        let (secret, pause) = (own.secret, PAUSE[0]);
+        Self { peer, address, rail: None, to, secret, stage, pause, give_up: None, patience: None }
     }
 
     /// This dial, and the peer's own if this one fails.
@@ -137,7 +168,11 @@ impl Dial {
     }
 
     fn connect(&mut self, own: &Own, now: Instant) -> Option<io::Error> {
-        match socket::dial(self.address) {
+        let dialled = match &self.rail {
+            None => socket::dial(self.address),
+            Some(rail) => socket::dial_from(&rail.from, self.address),
+        };
+        match dialled {
             Ok(socket) => self.stage = Stage::Connecting { socket, until: now + own.connect_limit },
             Err(error) => return Some(error),
         }
@@ -287,6 +322,8 @@ impl Dial {
 pub(super) struct Answer {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
+    /// The number of the rail that it is to become; 0 for a main connection.
+    pub(super) rail: u8,
     inbox: Inbox,
     stage: Expected,
 }
@@ -313,10 +350,10 @@ pub(super) enum Progress {
 }
 
 impl Answer {
-    pub(super) fn new(own: &Own, socket: TcpStream, address: SocketAddr, now: Instant) -> io::Result<Self> {
+    pub(super) fn new(own: &Own, socket: TcpStream, address: SocketAddr, rail: u8, now: Instant) -> io::Result<Self> {
         socket::set_options(&socket)?;
         let stage = Expected::Hello { until: now + own.hello_limit };
-        Ok(Self { socket, address, inbox: Inbox::default(), stage })
+        Ok(Self { socket, address, rail, inbox: Inbox::default(), stage })
     }
 
     /// The deadline for the hello, if none has arrived.
@@ -355,9 +392,11 @@ impl Answer {
 
     fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Progress {
         let Ok(nonce) = nonce() else { return Progress::Refused };
-        let known = own.secrets_with(Acceptor::says(hello));
+        let from = Acceptor::says(hello);
+        let of_rail = if self.rail > 0 { own.rail_secrets(from, self.rail) } else { Vec::new() };
+        let known = if self.rail > 0 { &of_rail } else { own.secrets_with(from) };
         let is_known = !known.is_empty();
-        let secrets = if is_known { known } else { std::slice::from_ref(&own.secret) };
+        let secrets = if is_known || self.rail > 0 { known } else { std::slice::from_ref(&own.secret) };
         let answers = secrets.iter().map(|it| Acceptor::new(it, own.me, nonce, hello).map(|answer| (answer, *it)));
         let answer = answers.reduce(|before, answer| if before.is_ok() { before } else { answer });
         match answer.unwrap_or(Err(hello::Refused::Secret)) {
@@ -369,7 +408,7 @@ impl Answer {
             }
             Ok(_) | Err(hello::Refused::Foreign) => Progress::Refused,
             // A process that this one does not know yet finds the connection closed, and dials again.
-            Err(hello::Refused::Secret) if !is_known => Progress::Refused,
+            Err(hello::Refused::Secret) if !is_known && self.rail == 0 => Progress::Refused,
             Err(_) => {
                 // So that its user learns the reason; a failure to send it does not matter.
                 let _ = (&self.socket).write_all(&Acceptor::no_challenge());

@@ -11,6 +11,9 @@
 //! shows with the first bytes that the sender belongs to the job, so the acceptor can wait for its proof without limit: the
 //! dialler may be computing. Since a hello can be replayed it opens nothing; the proof, over the acceptor's fresh nonce, does.
 //! HMAC is RFC 2104 with SHA-256; comparisons take constant time.
+//!
+//! The handshake of a rail ([`super::rails`]) is the same with [`rail_secret`] instead of the job's secret: so it also proves which link and
+//! which rail the dialler means.
 
 use hmac_sha256::HMAC;
 
@@ -169,6 +172,11 @@ impl Acceptor {
     }
 }
 
+/// The secret of one rail of one link, which two processes that share `secret` have agreed upon by a ticket.
+pub(super) fn rail_secret(secret: &Secret, ticket: u64, rail: u8) -> Secret {
+    keyed(secret, &[b"rail", &ticket.to_ne_bytes(), &[rail]]).finalize()
+}
+
 /// The data that challenge and proof authenticate.
 struct Both<'a> {
     dialler: ProcessName,
@@ -276,6 +284,18 @@ mod tests {
         assert_eq!(dialler.on_challenge(&SECRET, &Acceptor::no_challenge()), Err(Refused::Secret));
         let (_, acceptor, _) = greet([&SECRET, &SECRET]).unwrap();
         assert_eq!(acceptor.on_proof(&SECRET, &[0; PROOF]), Err(Refused::Secret));
+    }
+
+    #[test]
+    fn each_rail_of_each_link_has_its_own_secret() {
+        let secrets = [(&SECRET, 1, 1), (&SECRET, 1, 2), (&SECRET, 2, 1), (&[8; 32], 1, 1)];
+        let secrets = secrets.map(|(secret, ticket, rail)| rail_secret(secret, ticket, rail));
+        for (at, one) in secrets.iter().enumerate() {
+            assert!(*one != SECRET);
+            for (other_at, other) in secrets.iter().enumerate() {
+                assert_eq!(greet([one, other]).is_ok(), at == other_at);
+            }
+        }
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //! A frame goes from the user's memory to the socket in one call. The rest that the socket does not accept is copied, and later
 //! polls send it; until it is sent, only small frames are accepted, so a link queues at most one frame and [`GATHER`] bytes.
 //! A read goes directly to the user's memory if the current frame belongs there, and otherwise to a scratch buffer that all
-//! links share.
+//! links share. A long payload is cut if the link has rails ([`super::rails`]).
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use super::private::Private;
+use super::queue::Queue;
+use super::rails::{LONG, Lanes};
 use super::socket;
-use super::wire::{BadStream, Incoming, Start};
+use super::wire::{BadStream, Control, Incoming, Start, Wanted};
 use crate::engine::{Frame, Peer, Refusal, Sink};
 use crate::memory::Payload;
 
@@ -21,18 +23,17 @@ const GATHER: usize = 64 << 10;
 /// Frames up to this length are copied and sent as one piece.
 const SMALL: usize = 512;
 
-/// Buffers that have held more than this are shared once they are empty.
-const KEEP: usize = 64 << 10;
-
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Private<TcpStream>,
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
+    /// Whether this process has dialled it.
+    pub(super) dialled: bool,
     incoming: Incoming,
-    /// `out[sent..]` must be sent before anything else.
-    out: Vec<u8>,
-    sent: usize,
+    queue: Queue,
+    /// Made when rails are first wanted.
+    pub(super) lanes: Option<Box<Lanes>>,
     /// The last frame has been accepted for sending.
     said_bye: bool,
     /// Nothing more arrives.
@@ -49,7 +50,7 @@ pub(super) struct Link {
 }
 
 /// The result of a read.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Got {
     Nothing,
     /// All data that had arrived.
@@ -72,17 +73,20 @@ pub(super) enum End {
     Bad(#[from] BadStream),
     #[error("its host has not acknowledged any data for 30 s")]
     Silent,
+    #[error("its connection at {0}: its host has not acknowledged any data for 30 s")]
+    RailSilent(SocketAddr),
 }
 
 impl Link {
-    pub(super) fn new(socket: TcpStream, peer: Peer, address: SocketAddr) -> Self {
+    pub(super) fn new(socket: TcpStream, peer: Peer, address: SocketAddr, dialled: bool) -> Self {
         Self {
             socket: Private::new(socket),
             peer,
             address,
+            dialled,
             incoming: Incoming::new(peer),
-            out: Vec::new(),
-            sent: 0,
+            queue: Queue::default(),
+            lanes: None,
             said_bye: false,
             ended: false,
             broken: None,
@@ -121,78 +125,116 @@ impl Link {
         if self.broken.is_some() || self.said_bye {
             return Err(Refusal::Lost);
         }
+        if payload.len() >= LONG
+            && let Some(sent) = self.send_cut(frame, payload, spare)
+        {
+            return sent;
+        }
         let start = Start::new(frame, payload.len());
         let total = start.as_bytes().len() + payload.len() + start.padding().len();
-        if self.is_sending() {
-            if self.out.len() - self.sent + total > GATHER {
+        if !self.queue.is_empty() {
+            if self.queue.len() + total > GATHER {
                 return Err(Refusal::Full);
             }
-            self.keep(&start, payload);
+            keep(self.queue.end(spare), &start, payload);
         } else if total <= SMALL {
             // One piece costs the kernel less than three.
             let mut piece = [0; SMALL];
             let at = start.as_bytes().len();
             piece[..at].copy_from_slice(start.as_bytes());
             payload.copy_to(&mut piece[at..at + payload.len()]);
-            let sent = self.send(&[IoSlice::new(&piece[..total])], total)?;
-            if sent < total {
-                std::mem::swap(&mut self.out, spare);
-                self.out.extend_from_slice(&piece[sent..total]);
-            }
+            self.send_pieces(&[IoSlice::new(&piece[..total])], total, spare)?;
         } else if let Some(bytes) = payload.as_bytes() {
             let pieces = [IoSlice::new(start.as_bytes()), IoSlice::new(bytes), IoSlice::new(start.padding())];
-            let sent = self.send(&pieces, total)?;
-            if sent < total {
-                std::mem::swap(&mut self.out, spare);
-                let mut skip = sent;
-                for piece in pieces {
-                    self.out.extend_from_slice(piece.get(skip..).unwrap_or(&[]));
-                    skip = skip.saturating_sub(piece.len());
-                }
-            }
+            self.send_pieces(&pieces, total, spare)?;
         } else {
             // Memory with holes is packed first.
-            std::mem::swap(&mut self.out, spare);
-            self.keep(&start, payload);
+            keep(self.queue.end(spare), &start, payload);
             self.flush(spare);
         }
         self.said_bye = *frame == Frame::Bye;
         if self.broken.is_some() { Err(Refusal::Lost) } else { Ok(()) }
     }
 
-    /// Sends as much as there is room for. If there is none, queues small frames (and returns 0) and refuses others.
-    #[inline]
-    fn send(&mut self, pieces: &[IoSlice<'_>], total: usize) -> Result<usize, Refusal> {
-        match socket::send(&self.socket, pieces) {
-            Ok(sent) => Ok(sent),
-            Err(error) if error.kind() == ErrorKind::WouldBlock && total > GATHER => Err(Refusal::Full),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-            Err(error) => {
-                self.broken = Some(error);
-                Err(Refusal::Lost)
+    /// Sends a long frame in slices; `None` if there is no rail for it.
+    #[cold]
+    fn send_cut(&mut self, frame: &Frame, payload: Payload<'_>, spare: &mut Vec<u8>) -> Option<Result<(), Refusal>> {
+        let lanes = self.lanes.as_mut()?;
+        if !self.queue.is_empty() || lanes.is_sending() {
+            return Some(Err(Refusal::Full));
+        }
+        let cut = lanes.divide(payload.len(), &self.socket)?;
+        let packed;
+        let bytes = match payload.as_bytes() {
+            Some(bytes) => bytes,
+            None => {
+                let mut copy = vec![0; payload.len()];
+                payload.copy_to(&mut copy);
+                packed = copy;
+                &packed
             }
+        };
+        let first = &bytes[..cut[0] as usize];
+        let start = Start::of_slice(frame, bytes.len(), first.len());
+        let record = Control::Cut(cut).encode();
+        let pieces = [&record, start.as_bytes(), first, start.padding()].map(IoSlice::new);
+        let total = pieces.iter().map(|piece| piece.len()).sum();
+        if let Err(refusal) = self.send_pieces(&pieces, total, spare) {
+            return Some(Err(refusal));
+        }
+        if let Some(lanes) = &mut self.lanes
+            && let Err(error) = lanes.send(bytes, &cut, spare)
+        {
+            self.broken = Some(error);
+            return Some(Err(Refusal::Lost));
+        }
+        Some(Ok(()))
+    }
+
+    /// Sends a record between frames, or nothing if nothing is sent any more.
+    pub(super) fn say(&mut self, record: Control, spare: &mut Vec<u8>) {
+        if self.broken.is_some() || self.said_bye {
+            return;
+        }
+        let bytes = record.encode();
+        let pieces = [IoSlice::new(&bytes)];
+        if self.queue.is_empty() {
+            // A failure is reported by the next read.
+            let _ = self.send_pieces(&pieces, bytes.len(), spare);
+        } else {
+            self.queue.keep(&pieces, 0, spare);
         }
     }
 
-    /// Copies a frame, to be sent later.
-    fn keep(&mut self, start: &Start, payload: Payload<'_>) {
-        self.out.extend_from_slice(start.as_bytes());
-        let at = self.out.len();
-        self.out.resize(at + payload.len(), 0);
-        payload.copy_to(&mut self.out[at..]);
-        self.out.extend_from_slice(start.padding());
+    /// Sends as much as there is room for, and queues the rest. If there is no room at all, only small frames are queued, and others
+    /// refused.
+    #[inline]
+    fn send_pieces(&mut self, pieces: &[IoSlice<'_>], total: usize, spare: &mut Vec<u8>) -> Result<(), Refusal> {
+        let sent = match socket::send(&self.socket, pieces) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && total > GATHER => return Err(Refusal::Full),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => {
+                self.broken = Some(error);
+                return Err(Refusal::Lost);
+            }
+        };
+        if sent < total {
+            self.queue.keep(pieces, sent, spare);
+        }
+        Ok(())
     }
 
-    /// Whether data are queued for the socket.
+    /// Whether data are queued for a socket.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        !self.out.is_empty()
+        !self.queue.is_empty() || self.lanes.as_ref().is_some_and(|lanes| lanes.is_sending())
     }
 
     /// The number of queued bytes.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+        self.queue.len()
     }
 
     /// Sends queued data, as much as there is room for; returns whether any was sent.
@@ -200,28 +242,36 @@ impl Link {
         if !self.is_sending() || self.broken.is_some() {
             return false;
         }
-        match socket::send(&self.socket, &[IoSlice::new(&self.out[self.sent..])]) {
-            Ok(sent) => self.sent += sent,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+        let main = self.queue.flush(&self.socket, spare);
+        let rails = self.lanes.as_mut().map_or(Ok(false), |lanes| lanes.flush(spare));
+        match main.and_then(|main| Ok(main | rails?)) {
+            Ok(moved) => {
+                if moved && self.left && !self.is_sending() {
+                    let _ = self.socket.shutdown(Shutdown::Write);
+                }
+                moved
+            }
             Err(error) => {
                 self.broken = Some(error);
-                return true;
+                true
             }
         }
-        if self.sent == self.out.len() {
-            if self.left {
-                let _ = self.socket.shutdown(Shutdown::Write);
-            }
-            self.out.clear();
-            self.sent = 0;
-            if self.out.capacity() > spare.capacity() {
-                std::mem::swap(&mut self.out, spare);
-            }
-            if self.out.capacity() > KEEP {
-                self.out = Vec::new();
-            }
-        }
-        true
+    }
+
+    /// The records that have arrived since the last call.
+    #[inline]
+    pub(super) fn has_heard(&self) -> bool {
+        self.incoming.has_heard()
+    }
+
+    /// As [`Incoming::heard`].
+    pub(super) fn heard(&mut self) -> Vec<Control> {
+        self.incoming.heard()
+    }
+
+    /// As [`Incoming::open_rail`].
+    pub(super) fn open_rail(&mut self, rail: u8) {
+        self.incoming.open_rail(rail);
     }
 
     /// Reads once and delivers the complete frames.
@@ -233,20 +283,31 @@ impl Link {
         if self.ended {
             return self.nothing();
         }
-        let wanted = self.incoming.wanted();
-        let (read, room, straight) = match wanted {
-            Some((landing, filled, left)) => {
+        let from_rails = match &self.lanes {
+            Some(lanes) => lanes.read(&mut self.incoming, scratch, sink)?,
+            None => Got::Nothing,
+        };
+        match self.read_main(scratch, sink)?.max(from_rails) {
+            Got::Nothing => self.nothing(),
+            got => Ok(got),
+        }
+    }
+
+    #[inline]
+    fn read_main<S: Sink>(&mut self, scratch: &mut [u8], sink: &mut S) -> Result<Got, End> {
+        let (read, room, straight) = match self.incoming.wanted() {
+            Wanted::Landing(landing, at, left) => {
                 // The next bytes are usually the start of the next part: not many of those should be copied twice.
                 let ahead = &mut scratch[..AHEAD];
-                let at = landing.at + filled;
                 (landing.buffer.read_from(self.socket.as_fd(), at, left, ahead), left + AHEAD, left)
             }
-            None => ((&*self.socket).read(scratch), scratch.len(), 0),
+            Wanted::Any | Wanted::Some(_) | Wanted::Here(_) => ((&*self.socket).read(scratch), scratch.len(), 0),
+            Wanted::Nothing => return Ok(Got::Nothing),
         };
         let count = match read {
             Ok(0) => return self.end(),
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return self.nothing(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::Nothing),
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Got::Full),
             Err(_) if self.incoming.bye() => return Err(End::Orderly),
             Err(error) => return Err(self.broken.take().unwrap_or(error).into()),
@@ -275,9 +336,18 @@ impl Link {
             return Err(End::Closed);
         }
         self.ended = true;
-        self.nothing()
+        Ok(Got::Nothing)
     }
 }
 
 /// How many bytes are read beyond a payload that goes directly to the user's memory.
 const AHEAD: usize = 4 << 10;
+
+/// Copies a frame, to be sent later.
+fn keep(end: &mut Vec<u8>, start: &Start, payload: Payload<'_>) {
+    end.extend_from_slice(start.as_bytes());
+    let at = end.len();
+    end.resize(at + payload.len(), 0);
+    payload.copy_to(&mut end[at..]);
+    end.extend_from_slice(start.padding());
+}

@@ -173,7 +173,7 @@ impl Port {
         while self.callers.iter().filter(|caller| !caller.is_silent()).count() < CALLERS {
             match self.listener.accept() {
                 Ok((socket, address)) => {
-                    let Ok(answer) = Answer::new(&self.own, socket, address, now) else { continue };
+                    let Ok(answer) = Answer::new(&self.own, socket, address, 0, now) else { continue };
                     watch(answer.socket.as_fd());
                     let mut caller = Caller { answer, standing: Standing::Silent };
                     // Its hello has already arrived if it has waited for the accept.

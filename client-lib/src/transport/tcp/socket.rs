@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -52,9 +53,49 @@ fn ready_to_listen(listener: TcpListener) -> io::Result<TcpListener> {
 /// Starts to connect; the socket becomes writable when that has ended, and [`TcpStream::take_error`] returns the
 /// result.
 pub(super) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    connect(new(address.ip())?, address)
+}
+
+/// As [`dial`], through the interface with this address.
+pub(super) fn dial_from(from: &Source, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = new(address.ip())?;
+    from.bind(&socket)?;
+    connect(socket, address)
+}
+
+/// As [`listen`], for what arrives at the interface with this address.
+pub(super) fn listen_at(at: &Source) -> io::Result<TcpListener> {
+    let socket = new(at.address)?;
+    at.bind(&socket)?;
+    ready_to_listen(TcpListener::from(socket))
+}
+
+/// The end of a connection that is to go through one interface of several.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) address: IpAddr,
+    /// The name of the interface, if the address alone does not determine it.
+    pub(super) device: Option<String>,
+}
+
+impl Source {
+    fn bind(&self, socket: &OwnedFd) -> io::Result<()> {
+        if let Some(device) = &self.device {
+            // It needs Linux 5.7, or a privilege. Without it, the system may use another interface of the same network.
+            let _ = setsockopt(socket, sockopt::BindToDevice, &OsString::from(device));
+        }
+        Ok(socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(self.address, 0)))?)
+    }
+}
+
+fn new(like: IpAddr) -> io::Result<OwnedFd> {
+    let family = if like.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = TcpStream::from(socket::socket(family, SockType::Stream, flags, None)?);
+    Ok(socket::socket(family, SockType::Stream, flags, None)?)
+}
+
+fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::from(socket);
     match socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
         Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
@@ -93,17 +134,89 @@ pub(super) fn send(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usi
 /// acknowledges even if the process does not read.
 pub(super) fn is_silent(socket: &TcpStream) -> bool {
     let Ok(state) = state::State.get(socket) else { return false };
-    let repeated = state.tcpi_retransmits.max(state.tcpi_probes);
-    repeated >= 3 && Duration::from_millis(state.tcpi_last_ack_recv.into()) > SILENT
+    let repeated = state.retransmits.max(state.probes);
+    repeated >= 3 && Duration::from_millis(state.last_ack_recv.into()) > SILENT
+}
+
+/// How fast a connection is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// Bytes in a second, as the kernel has measured lately; 0 if it has not.
+    pub(super) rate: u64,
+    /// Bytes that it has not delivered.
+    pub(super) backlog: u64,
+}
+
+/// What the kernel knows about a connection's speed.
+pub(super) fn pace(socket: &TcpStream) -> Pace {
+    if !is_paced() {
+        return Pace::default();
+    }
+    let Ok(state) = state::Long.get(socket) else { return Pace::default() };
+    let unacked = u64::from(state.first.unacked) * u64::from(state.first.snd_mss);
+    Pace { rate: state.delivery_rate, backlog: unacked + u64::from(state.notsent_bytes) }
+}
+
+/// Whether the kernel measures the speed of connections, as it does since Linux 4.9.
+fn is_paced() -> bool {
+    static IS_PACED: OnceLock<bool> = OnceLock::new();
+    *IS_PACED.get_or_init(|| {
+        let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+        let release = release.unwrap_or_default();
+        let mut numbers =
+            release.split(|byte: char| !byte.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next(), numbers.next()) >= (Some(4), Some(9))
+    })
 }
 
 /// Queries the kernel's information about a connection.
 mod state {
     use nix::{getsockopt_impl, sockopt_impl};
 
+    /// `struct tcp_info` in its first version. That of the libc crate is as long as the latest kernel's, and an earlier kernel fills
+    /// only a part of it, which is an error.
+    #[derive(Debug, Clone, Copy)]
+    #[repr(C)]
+    #[expect(unreachable_pub, reason = "the macro makes a public item with it")]
+    pub struct Info {
+        pub(super) state: u8,
+        _congestion: u8,
+        pub(super) retransmits: u8,
+        pub(super) probes: u8,
+        _options: [u8; 4],
+        _timeouts: [u32; 2],
+        pub(super) snd_mss: u32,
+        _rcv_mss: u32,
+        pub(super) unacked: u32,
+        _lost: [u32; 7],
+        pub(super) last_ack_recv: u32,
+        _path: [u32; 11],
+    }
+
+    /// As Linux 4.9 extends it.
+    #[derive(Debug, Clone, Copy)]
+    #[repr(C)]
+    #[expect(unreachable_pub, reason = "the macro makes a public item with it")]
+    pub struct LongInfo {
+        pub(super) first: Info,
+        _pacing: [u64; 2],
+        _bytes: [u64; 2],
+        _segments: [u32; 2],
+        pub(super) notsent_bytes: u32,
+        _more: [u32; 3],
+        pub(super) delivery_rate: u64,
+    }
+
+    const _: () = assert!(size_of::<Info>() == 104 && size_of::<LongInfo>() == 168);
+
     sockopt_impl!(
         /// `TCP_INFO`, in the shape of its first version.
-        State, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, libc::tcp_info
+        State, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, Info
+    );
+
+    sockopt_impl!(
+        /// `TCP_INFO`, in the shape of Linux 4.9.
+        Long, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, LongInfo
     );
 }
 
@@ -118,9 +231,26 @@ mod tests {
         set_options(&socket).unwrap();
         const ESTABLISHED: u8 = 1;
         let state = state::State.get(&socket).unwrap();
-        assert_eq!((state.tcpi_state, state.tcpi_probes, state.tcpi_retransmits), (ESTABLISHED, 0, 0));
+        assert_eq!((state.state, state.probes, state.retransmits), (ESTABLISHED, 0, 0));
         assert!(!is_silent(&socket));
         assert_eq!(socket::getsockopt(&socket, sockopt::TcpCongestion).unwrap(), NEAR_CONTROL);
+    }
+
+    #[test]
+    fn the_kernel_measures_the_speed_of_a_connection() {
+        let listener = listen(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        set_options(&socket).unwrap();
+        // More than the peer's buffer takes.
+        let bytes = vec![7; 1 << 20];
+        let mut sent = 0;
+        while let Ok(more) = send(&socket, &[IoSlice::new(&bytes)]) {
+            sent += more as u64;
+        }
+        let full = pace(&socket);
+        assert!(full.backlog > sent / 8 && full.backlog < 2 * sent && full.rate > 0, "{full:?} of {sent} bytes");
+        drop(accepted);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::transport::poller::Reports;
 mod connecting;
 mod flowing;
 mod foreign;
+mod rails;
 mod reaching;
 
 const SECRET: [u8; 32] = [42; 32];
@@ -26,6 +27,7 @@ fn config(rank: u32) -> TcpConfig {
         secret: SECRET,
         listen: Listen::At(Ipv4Addr::LOCALHOST.into()),
         advertise: None,
+        rails: Vec::new(),
         connect_limit: Duration::from_secs(20),
         hello_limit: Duration::from_secs(20),
         limits: LIMITS,
@@ -102,7 +104,11 @@ impl Process {
 
     /// Processes 0 to `count` - 1 that expect each other.
     fn world(count: u32) -> Vec<Self> {
-        let mut world: Vec<_> = (0..count).map(|rank| Self::new(config(rank))).collect();
+        Self::world_of((0..count).map(config))
+    }
+
+    fn world_of(configs: impl Iterator<Item = TcpConfig>) -> Vec<Self> {
+        let mut world: Vec<_> = configs.map(Self::new).collect();
         let addresses: Vec<_> = world.iter().map(|process| process.tcp.address()).collect();
         for (me, process) in world.iter_mut().enumerate() {
             for (rank, address) in addresses.iter().enumerate().filter(|(rank, _)| *rank != me) {

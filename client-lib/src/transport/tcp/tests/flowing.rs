@@ -1,12 +1,12 @@
 //! Frames on open connections.
 
 use super::*;
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
 
 /// Sends a message in parts, as an engine does, while both processes run.
-fn send_in_parts(pair: &mut [Process], buffer: &Buffer, receive: u32) {
+pub(super) fn send_in_parts(pair: &mut [Process], buffer: &Buffer, receive: u32) {
     let part = pair[0].tcp.limits().part;
     let mut at = 0;
     until(pair, |pair| {

@@ -104,12 +104,119 @@ fn bytes_read_directly_into_user_memory_are_counted() {
     let (mut incoming, mut received) =
         (Incoming::new(Peer(0)), Received { landing: Some(Vec::new()), ..Received::default() });
     incoming.feed(&bytes[..start + 10], &mut received).unwrap();
-    while let Some((landing, filled, left)) = incoming.wanted() {
-        let now = left.min(35);
-        landing.buffer.write(landing.at + filled, &part.1[filled..filled + now]);
+    while let Wanted::Landing(landing, at, left) = incoming.wanted() {
+        let (now, filled) = (left.min(35), at - landing.at);
+        landing.buffer.write(at, &part.1[filled..filled + now]);
         incoming.landed(now, &mut received);
     }
     assert_eq!(received.frames, [part]);
+}
+
+/// The main connection's bytes of these messages, whose payloads are cut at these places, and those of two rails.
+fn streams(messages: &[(Frame, Vec<u8>)], dice: &mut Dice) -> [Vec<u8>; 3] {
+    let mut streams = [const { Vec::new() }; 3];
+    for (frame, payload) in messages {
+        let mut ends = [dice.below(payload.len() + 1), dice.below(payload.len() + 1), payload.len()];
+        ends.sort_unstable();
+        if payload.is_empty() || dice.below(3) == 0 {
+            streams[0].extend_from_slice(&stream(&[(*frame, payload.clone())]));
+            continue;
+        }
+        let mut cut = Cut::default();
+        cut[..3].copy_from_slice(&[ends[0], ends[1] - ends[0], ends[2] - ends[1]].map(|len| len as u32));
+        let start = Start::of_slice(frame, payload.len(), ends[0]);
+        streams[0].extend_from_slice(&Control::Cut(cut).encode());
+        streams[0].extend_from_slice(start.as_bytes());
+        streams[0].extend_from_slice(&payload[..ends[0]]);
+        streams[0].extend_from_slice(start.padding());
+        streams[1].extend_from_slice(&payload[ends[0]..ends[1]]);
+        streams[2].extend_from_slice(&payload[ends[1]..]);
+    }
+    streams
+}
+
+/// Gives a decoder some of the next bytes of one connection, as a link does; returns how many.
+fn give(incoming: &mut Incoming, at: usize, bytes: &[u8], sink: &mut Received) -> Result<usize, BadStream> {
+    let mut count = bytes.len();
+    match if at == 0 { incoming.wanted() } else { incoming.wanted_of(at as u8) } {
+        Wanted::Nothing => return Ok(0),
+        Wanted::Any => incoming.feed(bytes, sink)?,
+        Wanted::Some(left) => {
+            count = count.min(left);
+            incoming.feed_of(at as u8, &bytes[..count], sink)?;
+        }
+        Wanted::Here(place) => {
+            count = count.min(place.len());
+            place[..count].copy_from_slice(&bytes[..count]);
+            incoming.landed_of(at as u8, count, sink)?;
+        }
+        Wanted::Landing(landing, to, left) => {
+            let straight = count.min(left);
+            landing.buffer.write(to, &bytes[..straight]);
+            if at == 0 {
+                incoming.landed(straight, sink);
+                incoming.feed(&bytes[straight..], sink)?;
+            } else {
+                count = straight;
+                incoming.landed_of(at as u8, count, sink)?;
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Gives a decoder these streams piece by piece.
+fn give_all(streams: &[Vec<u8>; 3], dice: &mut Dice, sink: &mut Received) -> Result<Incoming, BadStream> {
+    let mut incoming = Incoming::new(Peer(0));
+    [1, 2].into_iter().for_each(|rail| incoming.open_rail(rail));
+    let mut given = [0; 3];
+    let mut vain = 0;
+    while vain < 100 {
+        let at = dice.below(3);
+        let rest = &streams[at][given[at]..];
+        let now = give(&mut incoming, at, &rest[..rest.len().min(1 + dice.below(9_000))], sink)?;
+        given[at] += now;
+        vain = if now == 0 { vain + 1 } else { 0 };
+    }
+    Ok(incoming)
+}
+
+#[test]
+fn slices_decode_however_their_streams_are_split_and_mixed() {
+    let messages = messages();
+    for seed in 1..400 {
+        let mut dice = Dice(seed);
+        let landing = (seed % 2 == 0).then(Vec::new);
+        let mut received = Received { landing, ..Received::default() };
+        let incoming = give_all(&streams(&messages, &mut dice), &mut dice, &mut received).unwrap();
+        assert_eq!(received.frames, messages, "seed {seed}");
+        assert!(incoming.bye() && !incoming.is_within_a_frame() && !incoming.has_heard());
+    }
+}
+
+#[test]
+fn slices_that_are_not_the_next_payload_are_refused() {
+    let refused = |cut: &[u32], after: &[u8]| {
+        let mut whole = Cut::default();
+        whole[..cut.len()].copy_from_slice(cut);
+        let mut incoming = Incoming::new(Peer(0));
+        incoming.open_rail(1);
+        let bytes = [&Control::Cut(whole).encode()[..], after].concat();
+        incoming.feed(&bytes, &mut Received::default()).unwrap_err()
+    };
+    let part = stream(&[(Frame::Part { receive: 4 }, vec![0; 100])]);
+    assert_eq!(refused(&[50, 50, 0, 1], &part), BadStream::Rail(3));
+    for cut in [[50, 51], [50, 49], [0, u32::MAX], [u32::MAX, 101], [0, 0]] {
+        assert_eq!(refused(&cut, &part), BadStream::Cut, "{cut:?}");
+    }
+    let done = stream(&[(Frame::Done { send: 1 }, Vec::new())]);
+    assert_eq!(refused(&[0, 0], &done), BadStream::Cut);
+    assert_eq!(refused(&[10, 10], &done), BadStream::Cut);
+    let again = Control::Cut(Cut::default()).encode();
+    assert_eq!(refused(&[50, 50], &again), BadStream::Cut);
+    let mut unknown = Control::Want.encode();
+    unknown[0] = 9;
+    assert_eq!(refused(&[50, 50], &unknown), BadStream::Record);
 }
 
 #[test]
@@ -159,6 +266,37 @@ fn a_stream_with_changed_bytes_never_panics() {
             rest = later;
         }
         assert!(received.frames.iter().map(|(_, payload)| payload.len()).sum::<usize>() <= changed.len());
+        ends[usize::from(failed)] += 1;
+    }
+    assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
+}
+
+/// The same with slices.
+#[test]
+fn changed_slices_never_panic() {
+    let mut ends = [0, 0];
+    for seed in 1..4_000 {
+        let mut dice = Dice(seed);
+        let mut changed = streams(&messages(), &mut dice);
+        let cuts = Control::Cut(Cut::default()).encode()[..8].to_vec();
+        for _ in 0..=dice.below(4) {
+            let places = changed[0].windows(8).enumerate().filter(|(_, eight)| *eight == cuts).map(|(at, _)| at);
+            let places: Vec<usize> = places.collect();
+            // Most often in records.
+            let at = match places.get(dice.below(places.len() + 2)) {
+                Some(at) => at + dice.below(20),
+                None => dice.below(changed[0].len()),
+            };
+            match dice.below(3) {
+                0 => changed[0][at] ^= 1 << dice.below(8),
+                1 => changed[0][at] = [0, 1, 8, 16, 0x7f, 0xff][dice.below(6)],
+                _ => drop(changed[0].remove(at)),
+            }
+        }
+        let mut received = Received { landing: (seed % 2 == 0).then(Vec::new), ..Received::default() };
+        let failed = give_all(&changed, &mut dice, &mut received).is_err();
+        let length: usize = changed.iter().map(Vec::len).sum();
+        assert!(received.frames.iter().map(|(_, payload)| payload.len()).sum::<usize>() <= length);
         ends[usize::from(failed)] += 1;
     }
     assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
