@@ -26,7 +26,7 @@ pub struct Settings {
     pub join: Option<Join>,
     /// `RSD_JOIN_EXPORT`, which only programs that join before `MPI_Init` can obey.
     pub join_exports: bool,
-    /// `RSD_MPI_INTERFACE`.
+    /// `RSD_MPI_INTERFACE`: one interface, or several separated by commas.
     pub interface: Option<String>,
     /// `RSD_MPI_PROGRESS`: whether a thread makes progress while the program computes.
     pub progresses: bool,

@@ -13,7 +13,7 @@ pub struct Setting {
     pub meaning: &'static str,
 }
 
-/// The setting that names the interface on which ranks listen. Launchers that open the ranks' sockets read it too.
+/// The setting that names the interface, or the interfaces, on which ranks listen. Launchers that open the ranks' sockets read it too.
 pub const INTERFACE: &str = "RSD_MPI_INTERFACE";
 
 /// All variables, by name.
@@ -111,10 +111,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: INTERFACE,
-        values: "an address of this machine or the name of a network interface",
+        values: "an address of this machine or the name of a network interface, or several separated by commas",
         default: "the interface that the launcher advertises, else the one that reaches the process manager",
-        meaning: "the address on which this process accepts connections from other nodes; under rsd, set it at submission (rsctl \
-                  run -x); ranks then exchange their addresses in MPI_Init",
+        meaning: "the address on which this process accepts connections from other nodes; of several, the first; long messages then go \
+                  over all of them at once; under rsd, set it at submission (rsctl run -x); ranks then exchange their addresses in \
+                  MPI_Init",
     },
     Setting {
         name: "RSD_MPI_PROGRESS",

@@ -8,6 +8,7 @@ mod losses;
 mod partitions;
 mod pods;
 mod programs;
+mod rails;
 mod readme;
 mod ssh;
 mod standbys;
