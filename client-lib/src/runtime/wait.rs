@@ -191,6 +191,7 @@ impl Guard<'_> {
         let state = &mut **self;
         if !announced.is_empty() && state.outboxes.progress(&state.engine) {
             self.outboxes.awake(announced);
+            self.unlocked(std::thread::yield_now);
             return false;
         }
         let there = self.sleep_announced(done);
