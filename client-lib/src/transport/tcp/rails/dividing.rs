@@ -3,6 +3,11 @@
 //! The kernel knows how fast each connection has been lately, and how much it has still to deliver. A rail that has carried nothing
 //! yet begins with little, and gets twice as much as long as it is done with that before the next payload: so a slow interface never
 //! holds up a fast one, and several equal ones share equally after a few payloads.
+//!
+//! The kernel believes that a network is fast which takes some data at once, and others slowly. So a rail that was busy from one payload to
+//! the next counts as fast as it was in that time.
+
+use std::time::{Duration, Instant};
 
 use super::super::socket::Pace;
 use super::super::wire::{Cut, LANES_MAX};
@@ -17,6 +22,10 @@ const UNIT: usize = 64;
 const FIRST: f64 = 1.0 / 8.0;
 /// Of a new measurement, this much counts.
 const WEIGHT: f64 = 1.0 / 4.0;
+/// A rail is measured for so long: several payloads may follow each other before the first is under way.
+const WINDOW: Duration = Duration::from_millis(10);
+/// A rail that was done in time gets at most this much more than before.
+const GROWTH: f64 = 1.25;
 
 /// How fast a connection is.
 #[derive(Debug, Clone, Copy)]
@@ -29,17 +38,27 @@ pub(super) struct Speed {
     backlog: f64,
     /// Payloads of which it has got nothing.
     left_out: u32,
+    /// Bytes of payloads that the rail has been given.
+    given: u64,
+    /// How many of them were delivered when it was measured last or had nothing to do, and when that was.
+    delivered: (u64, Option<Instant>),
 }
 
 impl Speed {
-    pub(super) const MAIN: Self = Self { rate: 0.0, trial: None, backlog: 0.0, left_out: 0 };
+    pub(super) const MAIN: Self =
+        Self { rate: 0.0, trial: None, backlog: 0.0, left_out: 0, given: 0, delivered: (0, None) };
     pub(super) const RAIL: Self = Self { trial: Some(FIRST), ..Self::MAIN };
 
     /// Takes what the kernel says before a payload is divided; `queued` bytes are still to be given to the kernel.
-    pub(super) fn look(&mut self, pace: Pace, queued: usize) {
-        let rate = pace.rate as f64;
-        let weight = if self.rate == 0.0 || self.trial.is_some() { 1.0 } else { WEIGHT };
-        self.rate += (rate - self.rate) * weight;
+    pub(super) fn look(&mut self, pace: Pace, queued: usize, now: Instant) {
+        let was_new = self.rate == 0.0 || self.trial.is_some();
+        let rate = match self.busy_rate(pace, now) {
+            Some(rate) => rate,
+            None if was_new || self.given == 0 => pace.rate as f64,
+            None if pace.backlog > 0 => self.rate,
+            None => (pace.rate as f64).min(self.rate * GROWTH),
+        };
+        self.rate += (rate - self.rate) * if was_new || rate < self.rate / 2.0 { 1.0 } else { WEIGHT };
         self.backlog = (pace.backlog + queued as u64) as f64;
         self.trial = match self.trial {
             // The kernel has measured what it could not deliver at once.
@@ -47,6 +66,24 @@ impl Speed {
             Some(share) => Some(share * 2.0).filter(|share| *share <= 1.0),
             None => None,
         };
+    }
+
+    /// The rail gets so many bytes of a payload.
+    pub(super) fn give(&mut self, bytes: usize) {
+        self.given += bytes as u64;
+    }
+
+    /// How fast a rail was, if it was busy at all looks for a while.
+    fn busy_rate(&mut self, pace: Pace, now: Instant) -> Option<f64> {
+        let delivered = self.given.saturating_sub(pace.backlog);
+        let (before, since) = self.delivered;
+        let time = since.map_or(Duration::MAX, |since| now.saturating_duration_since(since));
+        let is_busy = since.is_some() && self.given > 0 && pace.backlog > 0;
+        if is_busy && time < WINDOW {
+            return None;
+        }
+        self.delivered = (delivered, Some(now));
+        is_busy.then(|| delivered.saturating_sub(before).max(1) as f64 / time.as_secs_f64())
     }
 }
 
@@ -112,7 +149,7 @@ mod tests {
 
     fn speed(rate: u64, backlog: u64) -> Option<Speed> {
         let mut speed = Speed::MAIN;
-        speed.look(Pace { rate, backlog }, 0);
+        speed.look(Pace { rate, backlog }, 0, Instant::now());
         Some(speed)
     }
 
@@ -147,10 +184,22 @@ mod tests {
         let mut speeds = lanes(&[speed(800, 0), Some(Speed::RAIL)]);
         let mut shares = Vec::new();
         for backlog in [0, 0, 5_000] {
-            speeds[1].as_mut().unwrap().look(Pace { rate: 80, backlog }, 0);
+            speeds[1].as_mut().unwrap().look(Pace { rate: 80, backlog }, 0, Instant::now());
             shares.push(divide(MIB, &mut speeds)[1] as usize * 100 / MIB);
         }
         assert_eq!(shares, [19, 33, 8]);
+    }
+
+    #[test]
+    fn a_rail_that_was_busy_is_as_fast_as_it_was() {
+        let (mut rail, start) = (Speed::MAIN, Instant::now());
+        rail.look(Pace { rate: 1_000_000, backlog: 0 }, 0, start);
+        rail.give(500);
+        // The kernel takes it for faster than it is.
+        rail.look(Pace { rate: 1_000_000, backlog: 400 }, 0, start + Duration::from_secs(1));
+        assert_eq!(rail.rate, 100.0);
+        rail.look(Pace { rate: 1_000_000, backlog: 0 }, 0, start + Duration::from_secs(9));
+        assert!((100.0..=125.0).contains(&rail.rate), "{rail:?}");
     }
 
     #[test]

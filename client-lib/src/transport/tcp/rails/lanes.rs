@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use super::super::link::{End, Got};
 use super::super::private::Private;
@@ -120,11 +121,12 @@ impl Lanes {
         }
         let mut speeds = [None; LANES_MAX];
         let own = self.main.get_or_insert(Speed::MAIN);
-        own.look(socket::pace(main), 0);
+        let now = Instant::now();
+        own.look(socket::pace(main), 0, now);
         speeds[0] = Some(*own);
         for (rail, speed) in self.rails.iter_mut().zip(&mut speeds[1..]) {
             if let Some(rail) = rail.as_mut().filter(|rail| rail.joined) {
-                rail.speed.look(socket::pace(&rail.socket), rail.queue.len());
+                rail.speed.look(socket::pace(&rail.socket), rail.queue.len(), now);
                 *speed = Some(rail.speed);
             }
         }
@@ -148,6 +150,7 @@ impl Lanes {
             {
                 rail.carried += slice.len() as u64;
             }
+            rail.speed.give(slice.len());
             let pieces = [IoSlice::new(slice)];
             let sent = match socket::send(&rail.socket, &pieces) {
                 Ok(sent) => sent,
