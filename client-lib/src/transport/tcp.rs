@@ -22,9 +22,11 @@
 
 mod connecting;
 mod directory;
+mod end;
 mod foreign;
 mod handshake;
 mod hello;
+mod lanes;
 mod link;
 pub mod port;
 mod private;
@@ -43,8 +45,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use directory::{Directory, Way};
+use end::{End, Got};
 use handshake::{Greeting, Own};
-use link::{End, Got, Link};
+use link::Link;
 use private::Private;
 pub use private::close_in_child;
 use rails::Rails;
@@ -289,7 +292,7 @@ impl Tcp {
             if !link.polled && (result.is_err() || link.is_sending()) {
                 self.activate(id);
             }
-            if payload.len() >= rails::LONG && self.rails.is_some() {
+            if payload.len() >= lanes::LONG && self.rails.is_some() {
                 self.use_rails(id);
             }
             return result;

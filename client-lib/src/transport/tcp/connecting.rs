@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::directory::Way;
+use super::end::End;
 use super::handshake::{Answer, Dial, Dialled, Greeting, Progress};
 use super::hello::Verdict;
-use super::link::{End, Link};
+use super::link::Link;
 use super::reaching::Manner;
 use super::{Id, LOOK, REST, Tcp, UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;

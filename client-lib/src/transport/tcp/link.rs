@@ -9,11 +9,13 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
+use super::end::{End, Got};
+use super::lanes::{LONG, Lanes};
 use super::private::Private;
 use super::queue::Queue;
-use super::rails::{LONG, Lanes};
+
 use super::socket;
-use super::wire::{BadStream, Control, Incoming, Start, Wanted};
+use super::wire::{Control, Incoming, Start, Wanted};
 use crate::engine::{Frame, Peer, Refusal, Sink};
 use crate::memory::Payload;
 
@@ -47,34 +49,6 @@ pub(super) struct Link {
     /// Both sides have said farewell: arriving data are ignored, and the connection is closed once the peer has closed
     /// it.
     left: bool,
-}
-
-/// The result of a read.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Got {
-    Nothing,
-    /// All data that had arrived.
-    Some,
-    /// As much data as there was room for: there may be more.
-    Full,
-}
-
-/// Why a link has ended.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum End {
-    /// Both sides have said farewell.
-    #[error("it has finalized")]
-    Orderly,
-    #[error("it closed the connection without finalizing MPI: its process has exited")]
-    Closed,
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Bad(#[from] BadStream),
-    #[error("its host has not acknowledged any data for 30 s")]
-    Silent,
-    #[error("its connection at {0}: its host has not acknowledged any data for 30 s")]
-    RailSilent(SocketAddr),
 }
 
 impl Link {

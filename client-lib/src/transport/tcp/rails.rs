@@ -1,7 +1,7 @@
 //! Rails: further connections of a link, one for each further interface that the user has named, over which long messages go at the
 //! same time as over the first.
 //!
-//! The main connection gives the order: only a payload of [`LONG`] bytes or more is cut into slices ([`dividing`]), of which the first
+//! The main connection gives the order: only a payload of [`LONG`](super::lanes::LONG) bytes or more is cut into slices ([`super::lanes`]), of which the first
 //! goes on the main connection behind the frame's head, and the others on rails, which carry nothing else ([`super::wire`]). A slice that
 //! a socket does not accept is copied and sent later; until then, no other long frame is accepted.
 //!
@@ -21,19 +21,15 @@
 //! Cost without a list of interfaces: a comparison for each long frame. With one: a listening socket for each further interface, a
 //! connection for each rail of each link that carries long frames, and three system calls for each slice.
 
-mod dividing;
-mod lanes;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
-pub(super) use lanes::Lanes;
-
 use super::directory::Way;
+use super::end::End;
 use super::handshake::{Dial, Greeting, ToRail};
 use super::hello::Verdict;
-use super::link::{End, Link};
+use super::link::Link;
 use super::private::Private;
 use super::socket::{self, Source};
 use super::wire::{BadStream, Control, Offer};
@@ -41,9 +37,6 @@ use super::{Id, Tcp};
 use crate::engine::Peer;
 use crate::transport::address::Interface;
 use crate::transport::poller::Poller;
-
-/// The shortest payload that is cut. Slices of half of it take longer than the further system calls, even at 10 Gbit/s.
-pub(super) const LONG: usize = 64 << 10;
 
 /// The interfaces of this process, and where it accepts rails.
 #[derive(Debug)]

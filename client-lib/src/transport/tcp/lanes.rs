@@ -1,22 +1,27 @@
-//! The rails of one link.
+//! The rails of one link, and how a payload is divided among them ([`dividing`]).
+
+mod dividing;
 
 use std::io::{self, IoSlice, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use super::super::link::{End, Got};
-use super::super::private::Private;
-use super::super::queue::Queue;
-use super::super::socket;
-use super::super::wire::{Cut, Incoming, LANES_MAX, Offer, Wanted};
-use super::dividing::{Speed, divide};
+use super::end::{End, Got};
+use super::private::Private;
+use super::queue::Queue;
+use super::socket;
+use super::wire::{Cut, Incoming, LANES_MAX, Offer, Wanted};
 use crate::engine::Sink;
 use crate::transport::name::ProcessName;
+use dividing::{Speed, divide};
+
+/// The shortest payload that is cut. Slices of half of it take longer than the further system calls, even at 10 Gbit/s.
+pub(super) const LONG: usize = 64 << 10;
 
 /// The rails of a link, of which there may be none, and what is agreed with the peer.
 #[derive(Debug, Default)]
-pub(in crate::transport::tcp) struct Lanes {
+pub(super) struct Lanes {
     /// `rails[number - 1]`.
     rails: [Option<Rail>; LANES_MAX - 1],
     main: Option<Speed>,
@@ -82,40 +87,40 @@ impl Lanes {
         self.rails.get(usize::from(number) - 1).is_some_and(Option::is_some)
     }
 
-    pub(in crate::transport::tcp) fn sockets(&self) -> impl Iterator<Item = &TcpStream> {
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &TcpStream> {
         self.iter().map(|rail| &*rail.socket)
     }
 
     /// The addresses of the peer.
-    pub(in crate::transport::tcp) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.iter().map(|rail| rail.address)
     }
 
     /// The number of rails on which this process sends.
     #[cfg(test)]
-    pub(in crate::transport::tcp) fn joined(&self) -> usize {
+    pub(super) fn joined(&self) -> usize {
         self.iter().filter(|rail| rail.joined).count()
     }
 
     /// The number of bytes of payloads that each rail has been given.
     #[cfg(test)]
-    pub(in crate::transport::tcp) fn carried(&self) -> Vec<u64> {
+    pub(super) fn carried(&self) -> Vec<u64> {
         self.iter().map(|rail| rail.carried).collect()
     }
 
     /// Whether data are queued for a rail.
     #[inline]
-    pub(in crate::transport::tcp) fn is_sending(&self) -> bool {
+    pub(super) fn is_sending(&self) -> bool {
         self.iter().any(Rail::is_sending)
     }
 
     /// A rail whose host has vanished.
-    pub(in crate::transport::tcp) fn silent(&self) -> Option<SocketAddr> {
+    pub(super) fn silent(&self) -> Option<SocketAddr> {
         self.iter().find(|rail| socket::is_silent(&rail.socket)).map(|rail| rail.address)
     }
 
     /// Divides a payload of this length; `None` if there is no rail for it. `main` has nothing queued.
-    pub(in crate::transport::tcp) fn divide(&mut self, len: usize, main: &TcpStream) -> Option<Cut> {
+    pub(super) fn divide(&mut self, len: usize, main: &TcpStream) -> Option<Cut> {
         if !self.iter().any(|rail| rail.joined) {
             return None;
         }
@@ -140,7 +145,7 @@ impl Lanes {
     }
 
     /// Sends the slices of a payload that are not the main connection's.
-    pub(in crate::transport::tcp) fn send(&mut self, payload: &[u8], cut: &Cut, spare: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn send(&mut self, payload: &[u8], cut: &Cut, spare: &mut Vec<u8>) -> io::Result<()> {
         let mut at = cut[0] as usize;
         for (rail, len) in self.rails.iter_mut().zip(&cut[1..]) {
             let slice = &payload[at..at + *len as usize];
@@ -165,7 +170,7 @@ impl Lanes {
     }
 
     /// Sends what is queued, as much as there is room for; returns whether any was sent.
-    pub(in crate::transport::tcp) fn flush(&mut self, spare: &mut Vec<u8>) -> io::Result<bool> {
+    pub(super) fn flush(&mut self, spare: &mut Vec<u8>) -> io::Result<bool> {
         let mut moved = false;
         for rail in self.rails.iter_mut().flatten() {
             let result = rail.queue.flush(&rail.socket, spare);
@@ -175,12 +180,7 @@ impl Lanes {
     }
 
     /// Reads once from each rail that has to deliver a part of the current payload.
-    pub(in crate::transport::tcp) fn read<S: Sink>(
-        &self,
-        incoming: &mut Incoming,
-        scratch: &mut [u8],
-        sink: &mut S,
-    ) -> Result<Got, End> {
+    pub(super) fn read<S: Sink>(&self, incoming: &mut Incoming, scratch: &mut [u8], sink: &mut S) -> Result<Got, End> {
         let mut got = Got::Nothing;
         for (number, rail) in (1..).zip(&self.rails) {
             let Some(rail) = rail else { continue };
