@@ -109,7 +109,7 @@ fn fits(call: Call, shape: Shape, reduction: Option<&Reduction>, is_dense: bool)
     let members = shape.members;
     let combines = |len: u64| {
         let can = is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
-        (can && len * u64::from(members) <= COMBINED).then_some(len)
+        (can && len.saturating_mul(u64::from(members)) <= COMBINED).then_some(len)
     };
     let (block, is_one_way) = match call {
         Call::Barrier => return members <= MEMBERS,
