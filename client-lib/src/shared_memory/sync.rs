@@ -1,5 +1,5 @@
 //! Atomics and cells for memory that several processes share, or that loom checks under `--cfg loom`, or whose accesses the library's own
-//! tests count ([`super::traffic`]).
+//! tests count (`traffic`).
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;

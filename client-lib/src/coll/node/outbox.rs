@@ -14,7 +14,7 @@
 //! *read* k once it needs nothing more from k and all before. The oldest operation that a member has not read can always go on: whoever it waits
 //! for has room for it. So operations in progress never wait for each other in a circle, whatever else their members do.
 //!
-//! Blocking operations of the same communicator have memory of their own ([`Node`](super::Node)); only the sleepers are common to both.
+//! Blocking operations of the same communicator have memory of their own ([`Node`]); only the sleepers are common to both.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
