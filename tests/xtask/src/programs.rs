@@ -56,8 +56,8 @@ fn rsctl(built: &Path) -> anyhow::Result<()> {
     quiet(&mut cargo(RSCTL)).map(drop)
 }
 
-/// The MPI library's size, with its symbols (4.45 MB of it are code and data, which all ranks of a node share).
-const LIBRARY_MAX: u64 = 5_500_000;
+/// The MPI library's size, with its symbols (4.68 MB of it are code and data, which all ranks of a node share).
+const LIBRARY_MAX: u64 = 5_700_000;
 
 /// Builds the MPI library's examples, which the benches run, with optimisation; returns their directory.
 pub(crate) fn examples() -> anyhow::Result<PathBuf> {
