@@ -103,7 +103,7 @@ pub(super) const NOTE: usize = 2048;
 /// Where the first member announces, in the stamps of calls without a root, which way is faster ([`way::class`]).
 const ANNOUNCED: u64 = 0xff_ffff << 32;
 
-/// The most bytes that a member posts in a non-blocking operation: longer data are read from their owner's memory, without a copy.
+/// The most bytes that a member posts in a non-blocking operation: longer data travel as messages.
 pub(super) const LETTER: usize = 32 << 10;
 
 /// Stands for a dead member's rank if the communicator is revoked.

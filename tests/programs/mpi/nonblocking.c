@@ -98,7 +98,8 @@ static void many(MPI_Comm comm) {
     }
 }
 
-/* Requests that are freed, a communicator that is freed before its operations are over, a datatype with holes at one rank only. */
+/* Requests that are freed (the standard does not allow this for collectives, but the library does), a communicator that is freed before its
+ * operations are over, a datatype with holes at one rank only. */
 static void given_up(void) {
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);

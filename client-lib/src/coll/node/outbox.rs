@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Operation k uses the posts k modulo 16. A member posts it once all have read operation k - 16. Operations may end in any order; a member has
-//! *read* k once it needs nothing more from k and all before. The oldest operation that a member has not read can always go on: whoever it waits
-//! for has room for it. So operations in progress never wait for each other in a circle, whatever else their members do.
+//! *read* k once it needs nothing more from k and all before. The oldest operation that a member has not read can always go on: the members that
+//! it waits for have room for their posts. So operations in progress never wait for each other in a circle, whatever else their members do.
 //!
 //! Blocking operations of the same communicator have memory of their own ([`Node`]); only the sleepers are common to both.
 

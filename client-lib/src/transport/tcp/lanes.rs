@@ -119,7 +119,7 @@ impl Lanes {
         self.iter().find(|rail| socket::is_silent(&rail.socket)).map(|rail| rail.address)
     }
 
-    /// Divides a payload of this length; `None` if there is no rail for it. `main` has nothing queued.
+    /// Divides a payload of this length; `None` if all of it goes on the main connection, `main`, which has nothing queued.
     pub(super) fn divide(&mut self, len: usize, main: &TcpStream) -> Option<Cut> {
         if !self.iter().any(|rail| rail.joined) {
             return None;

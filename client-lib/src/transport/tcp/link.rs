@@ -130,7 +130,7 @@ impl Link {
         if self.broken.is_some() { Err(Refusal::Lost) } else { Ok(()) }
     }
 
-    /// Sends a long frame in slices; `None` if there is no rail for it.
+    /// Sends a long frame in slices; `None` if all of it goes on the main connection.
     #[cold]
     fn send_cut(&mut self, frame: &Frame, payload: Payload<'_>, spare: &mut Vec<u8>) -> Option<Result<(), Refusal>> {
         let lanes = self.lanes.as_mut()?;
@@ -180,8 +180,8 @@ impl Link {
         }
     }
 
-    /// Sends as much as there is room for, and queues the rest. If there is no room at all, only small frames are queued, and others
-    /// refused.
+    /// Sends as much as there is room for, and queues the rest. If there is no room at all, small frames are queued, and other
+    /// frames are refused.
     #[inline]
     fn send_pieces(&mut self, pieces: &[IoSlice<'_>], total: usize, spare: &mut Vec<u8>) -> Result<(), Refusal> {
         let sent = match socket::send(&self.socket, pieces) {

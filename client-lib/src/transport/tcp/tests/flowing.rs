@@ -1,6 +1,7 @@
 //! Frames on open connections.
 
 use super::*;
+
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
@@ -91,10 +92,14 @@ fn received_data_leave_holes_untouched() {
 
 #[test]
 fn both_directions_flow_at_once() {
-    let mut pair = connected();
+    send_both_ways(&mut connected());
+}
+
+/// Both processes send many messages at once.
+pub(super) fn send_both_ways(pair: &mut [Process]) {
     let bytes = pattern(400_000);
     let mut sent = [0, 0];
-    until(&mut pair, |pair| {
+    until(pair, |pair| {
         for me in [0, 1] {
             while sent[me] < 50 && pair[me].send(1 - me as u32, &eager(sent[me]), &bytes).is_ok() {
                 sent[me] += 1;
@@ -102,7 +107,7 @@ fn both_directions_flow_at_once() {
         }
         pair.iter().all(|process| process.received.frames.len() == 50)
     });
-    for process in &pair {
+    for process in pair {
         for ((_, frame, payload), tag) in process.received.frames.iter().zip(0..) {
             assert!(*frame == eager(tag) && *payload == bytes, "message {tag}");
         }

@@ -2,7 +2,7 @@
 
 use std::net::Shutdown;
 
-use super::flowing::{pattern, send_in_parts};
+use super::flowing::{pattern, send_both_ways, send_in_parts};
 use super::wire::{Control, Offer};
 use super::*;
 
@@ -93,22 +93,7 @@ fn slices_land_in_the_users_memory() {
 
 #[test]
 fn both_directions_use_the_rails_at_once() {
-    let mut pair = railed([&[1, 2], &[1, 2]], 1, 1);
-    let bytes = pattern(400_000);
-    let mut sent = [0, 0];
-    until(&mut pair, |pair| {
-        for me in [0, 1] {
-            while sent[me] < 50 && pair[me].send(1 - me as u32, &eager(sent[me]), &bytes).is_ok() {
-                sent[me] += 1;
-            }
-        }
-        pair.iter().all(|process| process.received.frames.len() == 50)
-    });
-    for process in &pair {
-        for ((_, frame, payload), tag) in process.received.frames.iter().zip(0..) {
-            assert!(*frame == eager(tag) && *payload == bytes, "message {tag}");
-        }
-    }
+    send_both_ways(&mut railed([&[1, 2], &[1, 2]], 1, 1));
 }
 
 #[test]
@@ -358,7 +343,7 @@ fn only_the_peer_of_a_link_gets_into_it_and_only_once_for_each_rail() {
     let second = intrude(&mut pair, port, &right, 0).unwrap();
     assert_eq!(verdict(&mut pair, &second), hello::Verdict::Over);
     assert!(pair.iter().all(|process| process.received.lost.is_empty() && process.tcp.greetings.len() == 0));
-    // What it says before it has joined is no slice.
+    // Bytes that it sends before it has joined do not belong to a slice.
     (&first).write_all(&[7; 1_000]).unwrap();
     pair[0].send(1, &eager(2), b"still here").unwrap();
     until(&mut pair, |pair| pair[1].received.frames.last().is_some_and(|(_, frame, _)| *frame == eager(2)));

@@ -1,4 +1,4 @@
-//! Records of a link that are no frames: how two processes agree on rails, and how a payload is cut.
+//! Records between the frames of a link: how two processes agree on rails, and how a payload is cut.
 //!
 //! ```text
 //! 0          4        8                                                       64
@@ -46,7 +46,7 @@ pub(in crate::transport::tcp) struct Offer {
     pub(in crate::transport::tcp) left: u8,
     /// The listening address.
     pub(in crate::transport::tcp) address: SocketAddr,
-    /// Of this link; whoever dials proves that it knows it.
+    /// The ticket of this link: the process that dials proves that it knows it.
     pub(in crate::transport::tcp) ticket: u64,
 }
 
