@@ -60,7 +60,7 @@ fn count(name: &str, bytes: usize, members: u32, which: &str) -> anyhow::Result<
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=growth::counted*"]);
     command.arg(program).args([name, &bytes.to_string(), &members.to_string(), which]);
-    let printed = quiet(&mut command).context("valgrind counts the instructions")?.stderr;
+    let printed = quiet(&mut command).context("count instructions with valgrind (apt-get install valgrind)")?.stderr;
     let printed = String::from_utf8_lossy(&printed);
     let counted = printed.lines().find_map(|line| line.split_once("Collected : ")).map(|(_, count)| count.trim());
     counted.and_then(|count| count.parse().ok()).with_context(|| format!("read the count in {printed:?}"))
