@@ -34,6 +34,8 @@ pub struct Env {
     pub namespace: Option<String>,
     /// `RSD_DIAL_OUT`: whether ranks of the job cannot be dialled from other machines, from rsd.
     pub dial_out: bool,
+    /// `RSD_CROWDED`: whether some machine runs more ranks of the job than it has processors, from rsd; the same for all ranks.
+    pub crowded: bool,
     /// `RSD_NODE_ADDRESS`: the address at which other nodes reach this one, from rsd.
     pub address: Option<String>,
 }
@@ -73,6 +75,7 @@ impl Env {
             listener: var(listening::LISTEN_FD),
             namespace: var(listening::NAMESPACE),
             dial_out: var(listening::DIAL_OUT).is_some(),
+            crowded: var(listening::CROWDED).is_some(),
             address: var("RSD_NODE_ADDRESS"),
         }
     }

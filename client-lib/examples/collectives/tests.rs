@@ -11,7 +11,7 @@ use crate::search::{Outcome, STEPS, simulate};
 use crate::{fitted, table};
 
 const RECORD: &str = include_str!("../../../tests/bench/collectives/times.csv");
-const TABLES: &str = include_str!("../../src/coll/choice/tables.rs");
+const TABLES: &str = include_str!("../../src/coll/choice/modelled.rs");
 
 #[test]
 fn the_tables_are_those_of_the_recorded_times() {

@@ -14,6 +14,7 @@ pub struct Layout {
     size: u32,
     /// The ranks of the fullest node.
     most: u32,
+    is_crowded: bool,
     /// `None`: ranks 0 … `most` - 1 are on node 0, the next on node 1, and so on.
     map: Option<Arc<Map>>,
 }
@@ -39,14 +40,15 @@ impl PartialEq for Layout {
             (Some(one), Some(two)) => Arc::ptr_eq(one, two),
             (Some(_), None) | (None, Some(_)) => false,
         };
-        maps && (self.nodes, self.size, self.most) == (other.nodes, other.size, other.most)
+        let facts = |layout: &Self| (layout.nodes, layout.size, layout.most, layout.is_crowded);
+        maps && facts(self) == facts(other)
     }
 }
 
 impl Layout {
     /// Blocks of `each` consecutive ranks on each of `nodes` nodes.
     pub const fn blocks(nodes: u32, each: u32) -> Self {
-        Self { nodes, size: nodes * each, most: each, map: None }
+        Self { nodes, size: nodes * each, most: each, is_crowded: false, map: None }
     }
 
     /// All ranks on one node.
@@ -90,7 +92,18 @@ impl Layout {
             positions[*rank as usize] = position as u32;
         }
         let map = Map { starts, order, positions, nodes, is_in_order };
-        Self { nodes: count, size, most, map: Some(Arc::new(map)) }
+        Self { nodes: count, size, most, is_crowded: false, map: Some(Arc::new(map)) }
+    }
+
+    /// The same layout, of ranks of which some share processors or not.
+    #[must_use]
+    pub fn crowded(self, is_crowded: bool) -> Self {
+        Self { is_crowded, ..self }
+    }
+
+    /// Whether there is a machine that runs more of the job's ranks than it has processors. All ranks know the same.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
     }
 
     /// The number of ranks.

@@ -70,6 +70,8 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         return Err(left.err().map_or_else(over_tcp, |error| not_joined(&error, true)));
     }
     let job = job(pmi.as_ref(), opened)?;
+    // The variable may be left over from an outer job; a group's members come from different ones.
+    let is_crowded = env.crowded && settings.join.is_none() && pmi.as_ref().is_some_and(|pmi| is_rsds(&env, pmi));
     let (routes, source) = routes(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let is_here = |node: &&u32| **node == nodes[rank as usize];
@@ -92,6 +94,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         rank,
         size,
         nodes,
+        is_crowded,
         appnum,
         thread_level: MPI_THREAD_SINGLE,
         main_thread: std::thread::current().id(),

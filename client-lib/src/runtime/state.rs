@@ -115,6 +115,8 @@ pub struct World {
     pub size: u32,
     /// `nodes[rank]`: the node of each rank, from 0.
     pub nodes: Vec<u32>,
+    /// Whether some machine runs more of the ranks than it has processors; all ranks know the same.
+    pub is_crowded: bool,
     /// The index of this process's program in the job.
     pub appnum: u32,
     /// The thread level that `MPI_Init_thread` provided.

@@ -272,6 +272,12 @@ pub(crate) fn machine_of(node: &NodeInfo) -> &str {
     node.inventory.as_ref().map_or("", |inventory| &inventory.machine)
 }
 
+/// Returns the boot of the kernel that a node runs under, the same for all containers of a machine; empty: unknown.
+pub(crate) fn booted(node: &NodeInfo) -> &str {
+    let machine = machine_of(node);
+    machine.split_once('/').map_or(machine, |(boot, _)| boot)
+}
+
 /// Returns whether `HOST:PORT` has a loopback address or its name.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);

@@ -2619,6 +2619,10 @@ pub struct LaunchBody {
     /// Nodes of the map whose ranks only dial out: ranks on other machines cannot dial them, and wait for their dials instead.
     #[prost(uint32, repeated, tag = "70")]
     pub dial_out: ::prost::alloc::vec::Vec<u32>,
+    /// Whether there is a machine that runs more ranks of the job than it has processors; false if any of its nodes runs another version
+    /// of rsd than the head. All ranks must know the same.
+    #[prost(bool, tag = "310")]
+    pub crowded: bool,
     /// For a spawned job: the namespace of its spawner's job.
     #[prost(string, tag = "60")]
     pub spawner_namespace: ::prost::alloc::string::String,

@@ -33,7 +33,7 @@ pub const PREFIXES: [&str; 11] = [
 pub const OF_USERS: [&str; 5] = ["PMIX_DEBUG", "PMIX_INSTALL_PREFIX", "PMIX_MCA_", "PMIX_PREFIX", "PMIX_VERBOSE"];
 
 /// Names of further launcher variables.
-pub const NAMES: [&str; 57] = [
+pub const NAMES: [&str; 58] = [
     "I_MPI_HYDRA_UUID",
     "I_MPI_PIN_INFO",
     "I_MPI_PIN_MAPPING",
@@ -73,6 +73,7 @@ pub const NAMES: [&str; 57] = [
     "RSD_ARRAY_JOB",
     "RSD_ATTEMPT",
     "RSD_CPUS",
+    "RSD_CROWDED",
     "RSD_DIAL_OUT",
     "RSD_DVM",
     "RSD_EPOCH",

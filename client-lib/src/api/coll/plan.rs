@@ -188,13 +188,15 @@ impl<'a> On<'a> {
 }
 
 /// Which members of a communicator share a node: all members know the same. The nodes of processes of other jobs are unknown, on both
-/// sides; with such members, each process counts as a node.
+/// sides; with such members, each process counts as a node, and whether they share processors is unknown, too.
 pub(super) fn layout(state: &State, communicator: &Communicator) -> Layout {
     let find = || {
         let peers = communicator.parties.all();
-        let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
+        let (nodes, is_crowded) =
+            state.world.as_ref().map_or((&[][..], false), |world| (&world.nodes, world.is_crowded));
         let known: Option<Vec<u32>> = peers.iter().map(|peer| nodes.get(peer.0 as usize).copied()).collect();
-        known.map_or_else(|| Layout::apart(peers.len() as u32), Layout::of)
+        let known = known.map(|nodes| Layout::of(nodes).crowded(is_crowded));
+        known.unwrap_or_else(|| Layout::apart(peers.len() as u32))
     };
     communicator.layout.get_or_init(find).clone()
 }

@@ -9,6 +9,8 @@ use super::super::{allgather, allreduce, alltoall, bcast, gather, reduce, reduce
 pub enum Barrier {
     /// [`dissemination`](super::super::barrier::dissemination) of this radix.
     Dissemination(u32),
+    /// All tell rank 0, which then tells all: [`leaders::barrier`](super::leaders::barrier) as on one node.
+    Root,
     /// [`leaders::barrier`](super::leaders::barrier).
     Leaders,
     /// [`lanes::barrier`](super::lanes::barrier).
@@ -51,6 +53,8 @@ pub enum Allgather {
     Logarithmic(u32),
     /// [`allgather::ring`].
     Ring,
+    /// Rank 0 gathers and broadcasts: [`leaders::allgather`](super::leaders::allgather) as on one node.
+    Root,
     /// [`leaders::allgather`](super::leaders::allgather).
     Leaders,
     /// [`lanes::allgather`](super::lanes::allgather).
@@ -96,6 +100,8 @@ pub enum Allreduce {
     ScatterGather,
     /// [`allreduce::ring`] if the operation commutes, otherwise [`allreduce::rabenseifner`].
     Ring,
+    /// Rank 0 reduces and broadcasts: [`leaders::allreduce`](super::leaders::allreduce) as on one node.
+    Root,
     /// [`leaders::allreduce`](super::leaders::allreduce).
     Leaders,
     /// [`lanes::allreduce`](super::lanes::allreduce).
@@ -111,6 +117,8 @@ pub enum ReduceScatter {
     Halving,
     /// [`reduce_scatter::spread`].
     Spread,
+    /// Rank 0 reduces and scatters: [`leaders::reduce_scatter`](super::leaders::reduce_scatter) as on one node.
+    Root,
     /// [`leaders::reduce_scatter`](super::leaders::reduce_scatter).
     Leaders,
     /// [`lanes::reduce_scatter`](super::lanes::reduce_scatter).
@@ -171,7 +179,7 @@ pub(super) fn allgather(here: Here, how: Allgather, own: Slice, range: impl Fn(u
             allgather::doubling(&mut schedule, here, range);
         }
         Allgather::Logarithmic(radix) => allgather::bruck(&mut schedule, here, radix, own, place),
-        Allgather::Ring | Allgather::Leaders | Allgather::Lanes => {
+        Allgather::Ring | Allgather::Root | Allgather::Leaders | Allgather::Lanes => {
             schedule.copy(own, place(here.rank));
             allgather::ring(&mut schedule, here, place);
         }
@@ -233,9 +241,12 @@ pub(super) fn allreduce(
             allreduce::scatter_gather(here, own, result, vector)
         }
         Allreduce::Ring if commutes => allreduce::ring(here, own, result, vector),
-        Allreduce::Halving | Allreduce::ScatterGather | Allreduce::Ring | Allreduce::Leaders | Allreduce::Lanes => {
-            allreduce::rabenseifner(here, own, result, vector, commutes)
-        }
+        Allreduce::Halving
+        | Allreduce::ScatterGather
+        | Allreduce::Ring
+        | Allreduce::Root
+        | Allreduce::Leaders
+        | Allreduce::Lanes => allreduce::rabenseifner(here, own, result, vector, commutes),
     }
 }
 
@@ -262,10 +273,12 @@ pub(super) fn reduce_scatter(
     };
     match how {
         ReduceScatter::OfAll => of_all(Allreduce::Multiplying(2)),
-        ReduceScatter::Halving | ReduceScatter::Leaders | ReduceScatter::Lanes if commutes => {
+        ReduceScatter::Halving | ReduceScatter::Root | ReduceScatter::Leaders | ReduceScatter::Lanes if commutes => {
             reduce_scatter::halving(here, own, part, result)
         }
-        ReduceScatter::Halving | ReduceScatter::Leaders | ReduceScatter::Lanes => of_all(Allreduce::Halving),
+        ReduceScatter::Halving | ReduceScatter::Root | ReduceScatter::Leaders | ReduceScatter::Lanes => {
+            of_all(Allreduce::Halving)
+        }
         ReduceScatter::Spread => reduce_scatter::spread(here, own, part, result),
     }
 }

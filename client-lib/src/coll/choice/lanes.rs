@@ -11,7 +11,7 @@ use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::algorithms;
 use super::leaders::View;
 use super::rules::choose;
-use super::{Call, measured, tables};
+use super::{Call, tables};
 
 /// Appends a call among the ranks of this lane.
 fn along(schedule: &mut Schedule, view: View<'_>, call: Call, send: Slice, recv: Slice) {
@@ -42,7 +42,7 @@ pub(super) fn bcast(rank: u32, layout: &Layout, root: u32, len: u64) -> Schedule
     let mine = range(view.place, view.place + 1);
     let inside = Layout::together(layout.most());
     if view.node == layout.node(root) {
-        let how = choose(measured::SCATTER, tables::SCATTER, &inside, part);
+        let how = choose(tables::SCATTER, &inside, part);
         let parts = |place: u32| Slice { area: Area::Send, ..range(place, place + 1) };
         let own = Slice::all(Area::Recv, mine.len);
         let scattered = algorithms::scatter(view.inside(), how, layout.place(root), parts, own);
@@ -65,7 +65,7 @@ fn gather_parts(schedule: &mut Schedule, view: View<'_>, all: Slice, range: impl
 /// The ranks of a node reduce-scatter k parts: this rank's part of the node's result goes to `mine`.
 fn divide(schedule: &mut Schedule, view: View<'_>, own: Slice, mine: Slice, vector: Vector, commutes: bool) {
     let many = view.layout.most();
-    let how = choose(measured::REDUCE_SCATTER, tables::REDUCE_SCATTER, &Layout::together(many), vector.len());
+    let how = choose(tables::REDUCE_SCATTER, &Layout::together(many), vector.len());
     let [send, recv] = [(Area::Send, own.len), (Area::Recv, mine.len)].map(|(area, len)| Slice::all(area, len));
     let part = |place: u32| vector.part(place, many);
     let part = algorithms::reduce_scatter(view.inside(), how, send, part, recv, vector.unit, commutes);
@@ -105,12 +105,7 @@ pub(super) fn reduce(rank: u32, layout: &Layout, root: u32, own: Slice, vector: 
     let call = Call::Reduce { root: node, vector: part, commutes, in_place: true };
     along(&mut schedule, view, call, mine, mine);
     if view.node == node {
-        let how = choose(
-            measured::GATHER,
-            tables::GATHER,
-            &Layout::together(layout.most()),
-            part_of(vector, 0, layout.most()).0.len,
-        );
+        let how = choose(tables::GATHER, &Layout::together(layout.most()), part_of(vector, 0, layout.most()).0.len);
         let parts = |place: u32| part_of(vector, place, layout.most()).0;
         let own = Slice::all(Area::Send, mine.len);
         let gathered = algorithms::gather(view.inside(), how, layout.place(root), own, parts);

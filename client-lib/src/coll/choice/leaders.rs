@@ -3,7 +3,7 @@
 //! The costs are those of the parts, one after the other; rounds within a node are many times shorter than those between nodes.
 //!
 //! Where the order of nodes is not that of ranks, data that belong to all ranks are *sorted* in temporary memory, node by node.
-//! Functions named after collectives are for layouts with several nodes and several ranks on some; `own` is where this rank's
+//! Functions named after collectives are for layouts with several ranks on some node; `own` is where this rank's
 //! data lie, as in `Call::by`. Operations that do not commute need a layout in order.
 
 use super::super::halving::Vector;
@@ -12,7 +12,7 @@ use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::super::{barrier, gather};
 use super::algorithms::{self, Allgather};
 use super::rules::choose;
-use super::{Call, measured, tables};
+use super::{Call, tables};
 
 /// One rank's view of its node and of the leaders.
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +26,9 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The layout has several nodes, of which some have several ranks: otherwise the parts would be compositions again.
+    /// The layout has nodes with several ranks: otherwise the parts would be compositions again.
     pub(super) fn new(rank: u32, layout: &'a Layout) -> Self {
-        debug_assert!(super::is_between(layout), "{layout:?}");
+        debug_assert!(layout.most() > 1 || layout.size() < 2, "{layout:?}");
         Self { layout, rank, node: layout.node(rank), place: layout.place(rank), chief: None }
     }
 
@@ -57,7 +57,8 @@ impl<'a> View<'a> {
 
     /// The leader of this node among the leaders, and these alone.
     fn outside(self) -> (Here, Layout) {
-        (Here::new(self.node, self.layout.nodes()), Layout::apart(self.layout.nodes()))
+        let nodes = self.layout.nodes();
+        (Here::new(self.node, nodes), Layout::apart(nodes).crowded(self.layout.is_crowded()))
     }
 
     /// Appends a call among the ranks of this node.
@@ -130,7 +131,7 @@ pub(super) fn gather(rank: u32, layout: &Layout, root: u32, own: Slice, block: u
     view.within(&mut schedule, call, own, mine);
     if view.leads() {
         let node = layout.node(root);
-        let how = choose(measured::GATHER, tables::GATHER, &view.outside().1, bytes(layout.most()));
+        let how = choose(tables::GATHER, &view.outside().1, bytes(layout.most()));
         let send = Slice::all(Area::Send, len);
         let part = algorithms::gather(view.outside().0, how, node, send, |node| Slice {
             area: Area::Recv,
@@ -170,7 +171,7 @@ pub(super) fn scatter(rank: u32, layout: &Layout, root: u32, own: Slice, block: 
     };
     if view.leads() {
         let node = layout.node(root);
-        let how = choose(measured::SCATTER, tables::SCATTER, &view.outside().1, bytes(layout.most()));
+        let how = choose(tables::SCATTER, &view.outside().1, bytes(layout.most()));
         let place = |node: u32| Slice { area: Area::Send, at: bytes(layout.start(node)), len: bytes(layout.on(node)) };
         let part = algorithms::scatter(view.outside().0, how, node, place, Slice::all(Area::Recv, len));
         view.embed_across(&mut schedule, &part, sorted, mine);
@@ -198,12 +199,7 @@ pub(super) fn allgather(rank: u32, layout: &Layout, own: Slice, place: impl Fn(u
     let sorted = if is_sorted { Slice { len, ..first } } else { schedule.temporary(len) };
     let range = |from: u32, to: u32| Slice { area: Area::Recv, at: start(from), len: start(to) - start(from) };
     let base = layout.start(view.node);
-    let how = choose(
-        measured::GATHER,
-        tables::GATHER,
-        &Layout::together(layout.on(view.node)),
-        len / u64::from(layout.size()),
-    );
+    let how = choose(tables::GATHER, &Layout::together(layout.on(view.node)), len / u64::from(layout.size()));
     let part = algorithms::gather(view.inside(), how, 0, Slice::all(Area::Send, own.len), |place| {
         range(base + place, base + place + 1)
     });
@@ -292,7 +288,7 @@ pub(super) fn reduce_scatter(
             }
         }
         let (here, nodes) = view.outside();
-        let how = choose(measured::REDUCE_SCATTER, tables::REDUCE_SCATTER, &nodes, own.len);
+        let how = choose(tables::REDUCE_SCATTER, &nodes, own.len);
         let of_node = |node: u32| {
             let (from, to) = (start(layout.start(node)), start(layout.start(node + 1)));
             (from, to - from)

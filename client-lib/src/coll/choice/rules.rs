@@ -16,11 +16,25 @@ pub(super) const fn from<A>(nodes: u32, each: u32, bytes: u64, then: A) -> Rule<
     Rule { nodes, each, bytes, then }
 }
 
-/// Returns the choice of the last rule that holds. The first rule of a table always holds. Up to [`MEASURED`] ranks on one node have
-/// a table of their own.
-pub(super) fn choose<A: Copy>(measured: &[Rule<A>], modelled: &[Rule<A>], layout: &Layout, bytes: u64) -> A {
+/// The tables of one collective.
+#[derive(Debug)]
+pub(super) struct Tables<A: 'static> {
+    /// For up to [`MEASURED`] ranks on one node.
+    pub(super) measured: &'static [Rule<A>],
+    /// For nodes of one rank each whose ranks share processors.
+    pub(super) crowded: &'static [Rule<A>],
+    /// For all others.
+    pub(super) modelled: &'static [Rule<A>],
+}
+
+/// Returns the choice of the last rule that holds. The first rule of a table always holds.
+pub(super) fn choose<A: Copy>(tables: &Tables<A>, layout: &Layout, bytes: u64) -> A {
     let (nodes, each) = (layout.nodes(), layout.most());
-    let rules = if is_measured(layout) { measured } else { modelled };
+    let rules = match is_measured(layout) {
+        true => tables.measured,
+        false if layout.is_crowded() && nodes > 2 && each == 1 => tables.crowded,
+        false => tables.modelled,
+    };
     let holds = |rule: &&Rule<A>| nodes >= rule.nodes && each >= rule.each && bytes >= rule.bytes;
     rules.iter().rev().find(holds).unwrap_or(&rules[0]).then
 }

@@ -6,7 +6,7 @@ use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::super::{allgather, alltoall, gather};
 use super::algorithms::{self, Allgather, ReduceScatter, WINDOW};
 use super::rules::choose;
-use super::{is_between, leaders, measured, tables};
+use super::{is_between, leaders, tables};
 
 /// `MPI_Gatherv`: `own` is this rank's bytes; `lens[rank]` is each rank's, known only to the root.
 pub fn gatherv(here: Here, root: u32, own: u64, lens: &[u64], in_place: bool) -> Schedule {
@@ -32,6 +32,7 @@ pub fn allgatherv(here: Here, layout: &Layout, own: u64, lens: &[u64], in_place:
         Allgather::Leaders | Allgather::Lanes if is_between(layout) => {
             return leaders::allgather(here.rank, layout, mine, block);
         }
+        Allgather::Root => return leaders::allgather(here.rank, &Layout::together(here.size), mine, block),
         Allgather::Ring | Allgather::Leaders | Allgather::Lanes => {
             schedule.copy(mine, block(here.rank));
             allgather::ring(&mut schedule, here, block);
@@ -72,10 +73,13 @@ pub fn reduce_scatterv(
     }
     let own = Slice::all(if in_place { Area::Recv } else { Area::Send }, end);
     let part = |rank: u32| parts[rank as usize];
-    let choice = |layout: &Layout| choose(measured::REDUCE_SCATTER, tables::REDUCE_SCATTER, layout, end);
+    let choice = |layout: &Layout| choose(tables::REDUCE_SCATTER, layout, end);
     match choice(layout) {
         ReduceScatter::Leaders | ReduceScatter::Lanes if is_between(layout) && (commutes || layout.is_in_order()) => {
             leaders::reduce_scatter(here.rank, layout, own, part, unit, commutes)
+        }
+        ReduceScatter::Root => {
+            leaders::reduce_scatter(here.rank, &Layout::together(here.size), own, part, unit, commutes)
         }
         how => {
             let is_composed = matches!(how, ReduceScatter::Leaders | ReduceScatter::Lanes);

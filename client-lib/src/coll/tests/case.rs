@@ -536,14 +536,15 @@ impl Case {
 pub(super) fn layout(size: u32, dice: &mut Dice) -> Layout {
     let divisors: Vec<u32> = (1..=size).filter(|each| size.is_multiple_of(*each)).collect();
     let (each, nodes) = (dice.one_of(&divisors), 1 + dice.below(u64::from(size).min(6)) as u32);
-    match dice.below(6) {
+    let layout = match dice.below(6) {
         0 => Layout::apart(size),
         1 => Layout::together(size),
         2 => Layout::blocks(size / each, each),
         3 => Layout::of((0..size).map(|rank| rank % (size / each))),
         4 => Layout::of((0..size).map(|rank| rank / nodes)),
         _ => Layout::of((0..size).map(|_| dice.below(u64::from(nodes)))),
-    }
+    };
+    layout.crowded(dice.below(3) == 0)
 }
 
 /// All algorithms of a function, for vectors of so many elements.
@@ -552,9 +553,11 @@ pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
     let gathers = [Gather::Tree(2), Gather::Tree(3), Gather::Linear, Gather::Leaders];
     let scans = [Scan::Doubling, Scan::Chain(segment), Scan::Leaders];
     match kind {
-        Kind::Barrier => [Barrier::Dissemination(2), Barrier::Dissemination(4), Barrier::Leaders, Barrier::Lanes]
-            .map(Algorithm::Barrier)
-            .into(),
+        Kind::Barrier => {
+            [Barrier::Dissemination(2), Barrier::Dissemination(4), Barrier::Root, Barrier::Leaders, Barrier::Lanes]
+                .map(Algorithm::Barrier)
+                .into()
+        }
         Kind::Bcast => [
             Bcast::Tree(2),
             Bcast::Tree(5),
@@ -573,6 +576,7 @@ pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
             Allgather::Logarithmic(2),
             Allgather::Logarithmic(3),
             Allgather::Ring,
+            Allgather::Root,
             Allgather::Leaders,
             Allgather::Lanes,
         ]
@@ -605,6 +609,7 @@ pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
             Allreduce::Halving,
             Allreduce::ScatterGather,
             Allreduce::Ring,
+            Allreduce::Root,
             Allreduce::Leaders,
             Allreduce::Lanes,
         ]
@@ -614,6 +619,7 @@ pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
             ReduceScatter::OfAll,
             ReduceScatter::Halving,
             ReduceScatter::Spread,
+            ReduceScatter::Root,
             ReduceScatter::Leaders,
             ReduceScatter::Lanes,
         ]

@@ -60,6 +60,10 @@ fn algorithms_cost_what_their_documentation_says() {
 
         let (messages, bytes, rounds, _) = of(Kind::Barrier, By::Barrier(Barrier::Dissemination(2)));
         assert_eq!((messages, bytes, rounds), (n * ceil, 0, log as usize));
+        let messages = of(Kind::Barrier, By::Barrier(Barrier::Root)).0;
+        assert_eq!(messages, 2 * (n - 1));
+        let (messages, bytes, ..) = of(Kind::Allgather, By::Allgather(Allgather::Root));
+        assert!(messages == 2 * (n - 1) && bytes <= (n - 1) * n * block + n * block * ceil, "{size}: {bytes} bytes");
         let (messages, bytes, ..) = of(Kind::Bcast, By::Bcast(Bcast::Tree(2)));
         assert_eq!((messages, bytes), (n - 1, (n - 1) * block));
         let (_, _, rounds, most) =
@@ -174,6 +178,46 @@ fn a_thousand_ranks_on_nodes_take_few_rounds() {
             let case = Case { how: None, layout: layout.clone(), ..case(kind, n, how, count, Op::Sum) };
             let rounds = rounds(&case);
             assert!(rounds <= 50, "{kind:?} of {nodes} × {each}: {rounds} rounds");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_share_processors_send_fewest_messages() {
+    for size in 3..=33 {
+        let of = |kind, is_crowded: bool| {
+            let how = By::Barrier(Barrier::Root);
+            let case = case(kind, size, how, 1, Op::Sum);
+            cost(&Case { layout: Layout::apart(size).crowded(is_crowded), how: None, ..case }).0
+        };
+        let most = 2 * (u64::from(size) - 1);
+        for kind in [Kind::Barrier, Kind::Allgather, Kind::Allgatherv, Kind::Allreduce, Kind::ReduceScatterBlock] {
+            let (crowded, apart) = (of(kind, true), of(kind, false));
+            assert!(crowded <= most && crowded <= apart, "{kind:?} of {size}: {crowded} messages, {apart} otherwise");
+        }
+        for kind in [Kind::Scan, Kind::Exscan] {
+            assert_eq!(of(kind, true), u64::from(size) - 1, "{kind:?} of {size}");
+        }
+        assert!(of(Kind::Alltoall, true) <= of(Kind::Alltoall, false), "alltoall of {size}");
+    }
+}
+
+#[test]
+fn a_barrier_goes_both_ways_between_two_ranks_where_the_number_of_ranks_permits_it() {
+    for (size, radix) in [(2, 2), (4, 2), (64, 2), (4, 4), (16, 4), (27, 3)] {
+        for rank in 0..size {
+            let schedule = super::super::barrier::dissemination(Here::new(rank, size), radix);
+            let (mut to, mut from) = (Vec::new(), Vec::new());
+            for action in schedule.actions() {
+                match action {
+                    Action::Send { to: peer, .. } => to.push(*peer),
+                    Action::Recv { from: peer, .. } => from.push(*peer),
+                    _ => {}
+                }
+            }
+            to.sort_unstable();
+            from.sort_unstable();
+            assert_eq!(to, from, "rank {rank} of {size} with radix {radix}");
         }
     }
 }

@@ -240,6 +240,7 @@ impl Head {
             universe_size,
             node_addresses: epoch.node_addresses.clone(),
             dial_out: epoch.dial_out.clone(),
+            crowded: false,
         };
         let Some((mut launch, placed)) = job.start(now, placement, around) else { return };
         launch.group = epoch.encode_to_vec().into();

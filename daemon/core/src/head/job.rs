@@ -116,6 +116,8 @@ pub(super) struct Surroundings {
     pub(super) node_addresses: Vec<String>,
     /// See `LaunchBody.dial_out`.
     pub(super) dial_out: Vec<NodeId>,
+    /// See `LaunchBody.crowded`.
+    pub(super) crowded: bool,
 }
 
 impl Job {
@@ -360,7 +362,7 @@ impl Job {
         let needs = std::mem::take(&mut pending.wanted.needs);
         (self.bindings, self.binding_runs) = plan::bindings(&placement);
         let Placement { map, app_sizes, used, exclusive, .. } = placement;
-        let Surroundings { node_names, universe_size, node_addresses, dial_out } = around;
+        let Surroundings { node_names, universe_size, node_addresses, dial_out, crowded } = around;
         let universe_size = spec.universe_size.unwrap_or(universe_size);
         // A step listens at an address only.
         let listens = node_addresses.iter().all(|address| address.parse::<IpAddr>().is_ok());
@@ -377,6 +379,7 @@ impl Job {
             bindings_required,
             node_addresses,
             dial_out,
+            crowded,
             secret: if listens { secret } else { bytes::Bytes::new() },
             spawned: self.spawned.is_some(),
             spawner_namespace: self.spawned.as_ref().map_or_else(String::new, |it| it.parent_namespace.clone()),

@@ -148,6 +148,7 @@ impl Head {
             universe_size: self.nodes.slots().max(placement.map.size()),
             node_addresses: self.nodes.addresses(placement.map.nodes()),
             dial_out: self.nodes.dial_out(placement.map.nodes()),
+            crowded: self.nodes.are_crowded(&placement.map.counts()),
         };
         let reach = self.nodes.reach_notice(placement.map.nodes());
         let Some(job) = self.jobs.get_mut(id) else { return };

@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, KeptNode, Label, NodeInfo, NodeState};
 
 use super::marks::Marks;
 use super::places::Places;
-use crate::addresses::{is_out_of_reach, machine_of, may_be_parent_of, outward};
+use crate::addresses::{booted, is_out_of_reach, machine_of, may_be_parent_of, outward};
 use crate::contract::HEAD;
 use crate::place::Gpu;
 use crate::place::cpuset::CpuSet;
@@ -224,6 +224,26 @@ impl Nodes {
         nodes.iter().copied().filter(|node| self.by_id.get(node).is_some_and(is_closed)).collect()
     }
 
+    /// Whether there is a machine that runs more of these ranks than it has processors that the daemons on it may use. False if a node's
+    /// daemon has another version than the head's, which may not pass that on.
+    pub(super) fn are_crowded(&self, ranks: &[(NodeId, u32)]) -> bool {
+        let Some(version) = self.by_id.get(&HEAD).map(|head| &head.info.version) else { return false };
+        let mut machines: HashMap<&str, (u32, HashSet<u32>)> = HashMap::new();
+        let mut is_any = false;
+        for (node, ranks) in ranks {
+            let Some(node) = self.by_id.get(node).filter(|node| node.info.version == *version) else { return false };
+            match booted(&node.info) {
+                "" => is_any |= *ranks > node.usable.len(),
+                machine => {
+                    let (all, usable) = machines.entry(machine).or_default();
+                    *all += ranks;
+                    usable.extend(node.topology.os_threads(&node.usable));
+                }
+            }
+        }
+        is_any || machines.values().any(|(ranks, usable)| *ranks as usize > usable.len())
+    }
+
     fn on_one_machine(&self, nodes: &[NodeId]) -> bool {
         let mut machines = nodes.iter().map(|node| self.by_id.get(node).map(|node| machine_of(&node.info)));
         let first = machines.next().flatten().filter(|machine| !machine.is_empty());
@@ -412,6 +432,42 @@ mod tests {
             nodes.remove(node);
         }
         assert_eq!((nodes.machines.len(), nodes.dial_out(&[0, 5])), (1, none.to_vec()));
+    }
+
+    #[test]
+    fn ranks_that_share_the_processors_of_a_machine_are_found() {
+        let on = |node, machine: &str, cpus: u32, usable: &[wire::Range]| {
+            let mut info = info(node, machine, None);
+            let inventory = info.inventory.get_or_insert_default();
+            inventory.topology = Some((&Topology::regular(&[(Kind::Core, cpus)]).expect("a machine")).into());
+            inventory.usable = usable.to_vec();
+            info
+        };
+        let mut nodes = Nodes::new(on(0, "boot1/a", 4, &[]), 32);
+        for (node, machine, usable) in [
+            (1, "boot1/a", &[][..]),
+            (2, "boot1/b", &[]),
+            (3, "boot2/a", &[]),
+            (5, "", &[wire::Range { first: 0, count: 2 }]),
+        ] {
+            nodes.insert(on(node, machine, 4, usable), false);
+        }
+        for (ranks, are_crowded) in [
+            (&[(0, 4)][..], false),
+            (&[(0, 2), (1, 2), (3, 4)], false),
+            (&[(0, 2), (1, 3)], true),
+            (&[(0, 2), (2, 3)], true),
+            (&[(0, 1), (3, 5)], true),
+            (&[(0, 2), (3, 4), (5, 2)], false),
+            (&[(0, 2), (5, 3)], true),
+            (&[(0, 9), (77, 1)], false),
+        ] {
+            assert_eq!(nodes.are_crowded(ranks), are_crowded, "{ranks:?}");
+        }
+        // Its daemon may not know that it must pass this on.
+        nodes.insert(NodeInfo { version: "0.0.1".into(), ..on(6, "boot3/a", 1, &[]) }, false);
+        assert!(!nodes.are_crowded(&[(0, 9), (6, 1)]));
+        assert!(nodes.are_crowded(&[(0, 9), (1, 1)]));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::shell::{cargo, shown};
 const ROUNDS: usize = 5;
 
 pub(super) fn bench() -> anyhow::Result<()> {
-    let tables = places::root().join("client-lib/src/coll/choice/tables.rs");
+    let tables = places::root().join("client-lib/src/coll/choice/modelled.rs");
     let read = || fs::read(&tables).with_context(|| format!("read {}", tables.display()));
     for _ in 0..ROUNDS {
         let before = read()?;
