@@ -75,7 +75,7 @@ impl Env {
             listener: var(listening::LISTEN_FD),
             namespace: var(listening::NAMESPACE),
             dial_out: var(listening::DIAL_OUT).is_some(),
-            crowded: var(listening::CROWDED).is_some(),
+            crowded: var(listening::CROWDED).is_some_and(|value| value == "1"),
             address: var("RSD_NODE_ADDRESS"),
         }
     }

@@ -16,7 +16,7 @@ pub const LISTEN_FD: &str = "RSD_LISTEN_FD";
 pub const NAMESPACE: &str = "RSD_PMI_NAMESPACE";
 /// The variable that is set if ranks of the job cannot be dialled from other machines.
 pub const DIAL_OUT: &str = "RSD_DIAL_OUT";
-/// The variable that is set if there is a machine that runs more ranks of the job than it has processors. It is set for all ranks or none.
+/// The variable that is 1 if there is a machine that runs more ranks of the job than it has processors, otherwise 0: the same for all ranks.
 pub const CROWDED: &str = "RSD_CROWDED";
 /// The key of the job's secret, 64 hexadecimal digits.
 pub const SECRET_KEY: &str = "PMI_rsd_secret";

@@ -164,7 +164,7 @@ impl Step {
             env.extend(part_env);
             env.extend(self.job_name().map(|name| format!("RSD_JOB_NAME={name}")));
             env.extend((!self.launch.dial_out.is_empty()).then(|| format!("{}=1", listening::DIAL_OUT)));
-            env.extend(self.launch.crowded.then(|| format!("{}=1", listening::CROWDED)));
+            env.push(format!("{}={}", listening::CROWDED, u32::from(self.launch.crowded)));
             env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
             if let Some(server) = self.pmix_server() {
                 let variables = server.variables(&place, &self.program_of(rank.app)).into_iter();
