@@ -5,23 +5,12 @@ use super::tree::Tree;
 
 /// Dissemination: in round `k` each rank tells the ranks rᵏ, 2rᵏ … (r - 1)rᵏ after it that it, and every rank it has heard
 /// of, has arrived. ⌈logᵣ n⌉ rounds of at most (r - 1) n empty messages, for radix r.
-///
-/// If n is a power of r, the ranks are those whose numbers differ in digit `k` instead, so that each answers the one that tells it: TCP then
-/// sends acknowledgements along with messages.
 pub fn dissemination(here: Here, radix: u32) -> Schedule {
     let mut schedule = Schedule::default();
-    let is_power = powers_of(radix, here.size).last().is_none_or(|last| last.checked_mul(radix) == Some(here.size));
     for power in powers_of(radix, here.size) {
         for distance in multiples_of(power, radix, here.size) {
-            let (mut from, mut to) = (here.back(distance), here.next(distance));
-            if is_power {
-                let all = power * radix;
-                let others = here.rank - here.rank % all;
-                to = others + (here.rank + distance) % all;
-                from = others + (here.rank + all - distance) % all;
-            }
-            schedule.recv_even_none(here.peer(from), NOTHING);
-            schedule.send_even_none(here.peer(to), NOTHING);
+            schedule.recv_even_none(here.peer(here.back(distance)), NOTHING);
+            schedule.send_even_none(here.peer(here.next(distance)), NOTHING);
         }
         schedule.wait();
     }

@@ -201,23 +201,3 @@ fn ranks_that_share_processors_send_fewest_messages() {
         assert!(of(Kind::Alltoall, true) <= of(Kind::Alltoall, false), "alltoall of {size}");
     }
 }
-
-#[test]
-fn a_barrier_goes_both_ways_between_two_ranks_where_the_number_of_ranks_permits_it() {
-    for (size, radix) in [(2, 2), (4, 2), (64, 2), (4, 4), (16, 4), (27, 3)] {
-        for rank in 0..size {
-            let schedule = super::super::barrier::dissemination(Here::new(rank, size), radix);
-            let (mut to, mut from) = (Vec::new(), Vec::new());
-            for action in schedule.actions() {
-                match action {
-                    Action::Send { to: peer, .. } => to.push(*peer),
-                    Action::Recv { from: peer, .. } => from.push(*peer),
-                    _ => {}
-                }
-            }
-            to.sort_unstable();
-            from.sort_unstable();
-            assert_eq!(to, from, "rank {rank} of {size} with radix {radix}");
-        }
-    }
-}
