@@ -174,12 +174,14 @@ pub(super) fn allgather(here: Here, how: Allgather, own: Slice, range: impl Fn(u
     let mut schedule = Schedule::default();
     let place = |rank: u32| range(rank, rank + 1);
     match how {
+        // As a part of a composition: next to the fewest messages.
+        Allgather::Root => return allgather(here, Allgather::Logarithmic(2), own, range),
         Allgather::Logarithmic(2) if here.size.is_power_of_two() => {
             schedule.copy(own, place(here.rank));
             allgather::doubling(&mut schedule, here, range);
         }
         Allgather::Logarithmic(radix) => allgather::bruck(&mut schedule, here, radix, own, place),
-        Allgather::Ring | Allgather::Root | Allgather::Leaders | Allgather::Lanes => {
+        Allgather::Ring | Allgather::Leaders | Allgather::Lanes => {
             schedule.copy(own, place(here.rank));
             allgather::ring(&mut schedule, here, place);
         }

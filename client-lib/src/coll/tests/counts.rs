@@ -199,5 +199,10 @@ fn ranks_that_share_processors_send_fewest_messages() {
             assert_eq!(of(kind, true), u64::from(size) - 1, "{kind:?} of {size}");
         }
         assert!(of(Kind::Alltoall, true) <= of(Kind::Alltoall, false), "alltoall of {size}");
+        // Two ranks on each node: they gather and broadcast, and the leaders take few messages, too.
+        let case = case(Kind::Allgather, 2 * size, By::Barrier(Barrier::Root), 1, Op::Sum);
+        let (messages, ..) = cost(&Case { layout: Layout::blocks(size, 2).crowded(true), how: None, ..case });
+        let (size, log) = (u64::from(size), u64::from(size.next_power_of_two().ilog2()));
+        assert!(messages <= 2 * size + size * log, "allgather of {size} nodes: {messages} messages");
     }
 }
