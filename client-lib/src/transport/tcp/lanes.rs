@@ -127,11 +127,13 @@ impl Lanes {
         let mut speeds = [None; LANES_MAX];
         let own = self.main.get_or_insert(Speed::MAIN);
         let now = Instant::now();
-        own.look(socket::pace(main), 0, now);
+        own.look(socket::pace(main), now);
+        let main_rate = own.rate();
         speeds[0] = Some(*own);
         for (rail, speed) in self.rails.iter_mut().zip(&mut speeds[1..]) {
             if let Some(rail) = rail.as_mut().filter(|rail| rail.joined) {
-                rail.speed.look(socket::pace(&rail.socket), rail.queue.len(), now);
+                let pace = socket::pace(&rail.socket);
+                rail.speed.look_at_rail(pace, rail.queue.len(), now, main_rate);
                 *speed = Some(rail.speed);
             }
         }
@@ -155,7 +157,6 @@ impl Lanes {
             {
                 rail.carried += slice.len() as u64;
             }
-            rail.speed.give(slice.len());
             let pieces = [IoSlice::new(slice)];
             let sent = match socket::send(&rail.socket, &pieces) {
                 Ok(sent) => sent,

@@ -145,6 +145,8 @@ pub(super) struct Pace {
     pub(super) rate: u64,
     /// Bytes that it has not delivered.
     pub(super) backlog: u64,
+    /// Bytes that it has delivered.
+    pub(super) delivered: u64,
 }
 
 /// What the kernel knows about a connection's speed.
@@ -154,7 +156,7 @@ pub(super) fn pace(socket: &TcpStream) -> Pace {
     }
     let Ok(state) = state::Long.get(socket) else { return Pace::default() };
     let unacked = u64::from(state.first.unacked) * u64::from(state.first.snd_mss);
-    Pace { rate: state.delivery_rate, backlog: unacked + u64::from(state.notsent_bytes) }
+    Pace { rate: state.delivery_rate, backlog: unacked + u64::from(state.notsent_bytes), delivered: state.bytes_acked }
 }
 
 /// Whether the kernel measures the speed of connections, as it does since Linux 4.9.
@@ -200,7 +202,8 @@ mod state {
     pub struct LongInfo {
         pub(super) first: Info,
         _pacing: [u64; 2],
-        _bytes: [u64; 2],
+        pub(super) bytes_acked: u64,
+        _bytes_received: u64,
         _segments: [u32; 2],
         pub(super) notsent_bytes: u32,
         _more: [u32; 3],
@@ -250,6 +253,7 @@ mod tests {
         }
         let full = pace(&socket);
         assert!(full.backlog > sent / 8 && full.backlog < 2 * sent && full.rate > 0, "{full:?} of {sent} bytes");
+        assert!(full.delivered > 0 && full.delivered < sent, "{full:?} of {sent} bytes");
         drop(accepted);
     }
 

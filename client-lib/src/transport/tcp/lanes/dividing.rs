@@ -1,11 +1,13 @@
 //! Divides a payload among the connections of a link: so that all of them are done with it at the same time.
 //!
-//! The kernel knows how fast each connection has been lately, and how much it has still to deliver. A rail that has carried nothing
-//! yet begins with little, and gets twice as much as long as it is done with that before the next payload: so a slow interface never
-//! holds up a fast one, and several equal ones share equally after a few payloads.
+//! The kernel knows how fast each connection has been lately, how much it has delivered, and how much it has still to deliver. A rail
+//! that has carried nothing yet begins with little, and gets twice as much as long as it is done with that before the next payload: so a
+//! slow interface never holds up a fast one, and several equal ones share equally after a few payloads.
 //!
-//! The kernel believes that a network is fast which takes some data at once, and others slowly. So a rail that was busy from one payload to
-//! the next counts as fast as it was in that time.
+//! The kernel believes that a network is fast which takes some data at once, and others slowly. So a rail that was busy from one payload
+//! to the next counts as fast as it was in that time, and no connection counts as much faster than just before, unless it has delivered
+//! as much. And a connection stops for a while when a segment was lost: so a measurement counts by its bytes and its time, together with
+//! what was measured before.
 
 use std::time::{Duration, Instant};
 
@@ -14,99 +16,126 @@ use super::super::wire::{Cut, LANES_MAX};
 
 /// A rail gets no shorter slice: each costs two system calls.
 const SLICE_MIN: usize = 8 << 10;
-/// A connection that is too slow for a slice gets one of [`SLICE_MIN`] after this many payloads, since it may have become faster.
+/// A rail that is too slow for a slice is tried again, beginning with [`SLICE_MIN`], after this many payloads: it may have become faster.
 const FORGIVEN: u32 = 256;
 /// Slices are as long as multiples of this, so that user memory is copied from good places.
 const UNIT: usize = 64;
 /// A rail's first share, relative to the main connection.
 const FIRST: f64 = 1.0 / 8.0;
-/// Of a new measurement, this much counts.
-const WEIGHT: f64 = 1.0 / 4.0;
-/// A rail is measured for so long: several payloads may follow each other before the first is under way.
+/// A connection is measured for so long: several payloads may follow each other before the first is under way.
 const WINDOW: Duration = Duration::from_millis(10);
-/// A rail that was done in time gets at most this much more than before.
+/// What the kernel says makes a connection at most this much faster in a [`WINDOW`].
 const GROWTH: f64 = 1.25;
+/// And at most this much slower.
+const DECLINE: f64 = 0.5;
 
 /// How fast a connection is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Speed {
     /// Bytes in a second; 0 if unknown.
     rate: f64,
+    /// When the rate was determined by what the kernel said.
+    said: Option<Instant>,
     /// Until it is known, its share relative to the main connection.
     trial: Option<f64>,
     /// Bytes that the kernel has not delivered.
     backlog: f64,
     /// Payloads of which it has got nothing.
     left_out: u32,
-    /// Bytes of payloads that the rail has been given.
-    given: u64,
-    /// How many of them were delivered when it was measured last or had nothing to do, and when that was.
-    delivered: (u64, Option<Instant>),
+    /// When the last measurement ended, and how many bytes it had delivered until then.
+    since: Option<(Instant, u64)>,
+    /// How many bytes it delivered lately while it was busy all the time, and in how many seconds.
+    lately: (f64, f64),
 }
 
 impl Speed {
     pub(super) const MAIN: Self =
-        Self { rate: 0.0, trial: None, backlog: 0.0, left_out: 0, given: 0, delivered: (0, None) };
+        Self { rate: 0.0, said: None, trial: None, backlog: 0.0, left_out: 0, since: None, lately: (0.0, 0.0) };
     pub(super) const RAIL: Self = Self { trial: Some(FIRST), ..Self::MAIN };
 
-    /// Takes what the kernel says before a payload is divided; `queued` bytes are still to be given to the kernel.
-    pub(super) fn look(&mut self, pace: Pace, queued: usize, now: Instant) {
-        let was_new = self.rate == 0.0 || self.trial.is_some();
-        let rate = match self.busy_rate(pace, now) {
-            Some(rate) => rate,
-            None if was_new || self.given == 0 => pace.rate as f64,
-            None if pace.backlog > 0 => self.rate,
-            None => (pace.rate as f64).min(self.rate * GROWTH),
-        };
-        self.rate += (rate - self.rate) * if was_new || rate < self.rate / 2.0 { 1.0 } else { WEIGHT };
+    /// Bytes in a second; 0 if unknown.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Takes what the kernel says of the main connection before a payload is divided. It also carries other messages, so that it may have
+    /// been idle although it is busy now.
+    pub(super) fn look(&mut self, pace: Pace, now: Instant) {
+        self.backlog = pace.backlog as f64;
+        let (bytes, seconds) = self.measured(pace, now).unwrap_or((0.0, 1.0));
+        self.believe(pace, bytes / seconds, now);
+    }
+
+    /// Takes what the kernel says of a rail; `queued` bytes are still to be given to the kernel, and the main connection is so fast.
+    pub(super) fn look_at_rail(&mut self, pace: Pace, queued: usize, now: Instant, main: f64) {
+        let was_tried = self.since.is_some() && self.left_out == 0;
         self.backlog = (pace.backlog + queued as u64) as f64;
-        self.trial = match self.trial {
-            // The kernel has measured what it could not deliver at once.
-            Some(_) if pace.backlog > 0 => None,
-            Some(share) => Some(share * 2.0).filter(|share| *share <= 1.0),
-            None => None,
-        };
-    }
-
-    /// The rail gets so many bytes of a payload.
-    pub(super) fn give(&mut self, bytes: usize) {
-        self.given += bytes as u64;
-    }
-
-    /// How fast a rail was, if it was busy at all looks for a while.
-    fn busy_rate(&mut self, pace: Pace, now: Instant) -> Option<f64> {
-        let delivered = self.given.saturating_sub(pace.backlog);
-        let (before, since) = self.delivered;
-        let time = since.map_or(Duration::MAX, |since| now.saturating_duration_since(since));
-        let is_busy = since.is_some() && self.given > 0 && pace.backlog > 0;
-        if is_busy && time < WINDOW {
-            return None;
+        let is_busy = self.backlog > 0.0;
+        match (self.measured(pace, now), self.trial) {
+            (Some((bytes, seconds)), _) if is_busy => {
+                self.lately = (self.lately.0 / 2.0 + bytes, self.lately.1 / 2.0 + seconds);
+                (self.rate, self.trial) = (self.lately.0 / self.lately.1, None);
+            }
+            (None, _) if is_busy => {}
+            (_, Some(share)) if was_tried => {
+                let next = share * 2.0;
+                (self.trial, self.rate) = if next <= 1.0 { (Some(next), 0.0) } else { (None, main) };
+            }
+            (_, Some(_)) => {}
+            (measured, None) => {
+                let (bytes, seconds) = measured.unwrap_or((0.0, 1.0));
+                self.lately = (0.0, 0.0);
+                self.believe(pace, bytes / seconds, now);
+            }
         }
-        self.delivered = (delivered, Some(now));
-        is_busy.then(|| delivered.saturating_sub(before).max(1) as f64 / time.as_secs_f64())
+    }
+
+    /// How many bytes it has delivered since the last measurement, and in how many seconds, if that is long enough ago.
+    fn measured(&mut self, pace: Pace, now: Instant) -> Option<(f64, f64)> {
+        let (since, delivered) = *self.since.get_or_insert((now, pace.delivered));
+        let time = now.saturating_duration_since(since);
+        let is_long = time >= WINDOW;
+        if is_long || self.backlog == 0.0 {
+            self.since = Some((now, pace.delivered));
+        }
+        is_long.then(|| (pace.delivered.saturating_sub(delivered) as f64, time.as_secs_f64()))
+    }
+
+    /// Takes what the kernel says, within limits; it has delivered `least` bytes in a second, at least.
+    fn believe(&mut self, pace: Pace, least: f64, now: Instant) {
+        let rate = pace.rate as f64;
+        if self.rate == 0.0 {
+            (self.rate, self.said) = (rate, Some(now));
+        } else if self.said.is_none_or(|said| now.saturating_duration_since(said) >= WINDOW) {
+            (self.rate, self.said) = (rate.clamp(self.rate * DECLINE, self.rate * GROWTH), Some(now));
+        }
+        self.rate = self.rate.max(least);
     }
 }
 
 /// Divides a payload of this length; `speeds[0]` is the main connection's, and rails without a speed get nothing.
 pub(super) fn divide(len: usize, speeds: &mut [Option<Speed>; LANES_MAX]) -> Cut {
     let main = speeds[0].map_or(1.0, |main| main.rate.max(1.0));
-    let rate = |speed: &Speed| match speed.trial {
-        Some(share) => share * main,
+    let least = 1.25 * SLICE_MIN as f64 / len as f64;
+    let rate = |speed: &mut Speed| match &mut speed.trial {
+        Some(share) => {
+            *share = share.max(least);
+            *share * main
+        }
         None if speed.rate > 0.0 => speed.rate,
         None => main,
     };
     let lanes: Vec<(usize, f64, f64)> = speeds
-        .iter()
+        .iter_mut()
         .enumerate()
-        .filter_map(|(at, speed)| speed.as_ref().map(|speed| (at, rate(speed), speed.backlog)))
+        .filter_map(|(at, speed)| speed.as_mut().map(|speed| (at, rate(speed), speed.backlog)))
         .collect();
     let mut cut = share(len, lanes);
     for (len, speed) in cut.iter_mut().zip(speeds.iter_mut()).skip(1) {
         let Some(speed) = speed else { continue };
         speed.left_out = if *len == 0 { speed.left_out + 1 } else { 0 };
         if speed.left_out == FORGIVEN {
-            speed.left_out = 0;
-            *len = SLICE_MIN as u32;
+            *speed = Speed { trial: Some(0.0), ..Speed::RAIL };
         }
     }
     // The rest is the main connection's.
@@ -149,7 +178,7 @@ mod tests {
 
     fn speed(rate: u64, backlog: u64) -> Option<Speed> {
         let mut speed = Speed::MAIN;
-        speed.look(Pace { rate, backlog }, 0, Instant::now());
+        speed.look(Pace { rate, backlog, delivered: 0 }, Instant::now());
         Some(speed)
     }
 
@@ -179,33 +208,110 @@ mod tests {
         }
     }
 
+    /// A rail as a kernel sees it, which is looked at now and then.
+    struct Rail {
+        speed: Speed,
+        pace: Pace,
+        now: Instant,
+    }
+
+    impl Rail {
+        fn of_known_speed(rate: u64) -> Self {
+            let speed = Speed { trial: None, rate: rate as f64, ..Speed::RAIL };
+            let mut rail = Self { speed, pace: Pace { rate, backlog: 0, delivered: 0 }, now: Instant::now() };
+            rail.after(0, 0, 0);
+            rail
+        }
+
+        /// Looks at it after so many milliseconds, in which it has delivered so many bytes; so many are left.
+        fn after(&mut self, ms: u64, delivered: u64, backlog: u64) -> f64 {
+            self.now += Duration::from_millis(ms);
+            self.pace = Pace { delivered: self.pace.delivered + delivered, backlog, ..self.pace };
+            self.speed.look_at_rail(self.pace, 0, self.now, 1e6);
+            self.speed.rate
+        }
+    }
+
     #[test]
     fn a_new_rail_gets_more_until_it_is_too_much() {
-        let mut speeds = lanes(&[speed(800, 0), Some(Speed::RAIL)]);
+        let (mut speeds, mut pace, start) =
+            (lanes(&[speed(800, 0), Some(Speed::RAIL)]), Pace::default(), Instant::now());
         let mut shares = Vec::new();
-        for backlog in [0, 0, 5_000] {
-            speeds[1].as_mut().unwrap().look(Pace { rate: 80, backlog }, 0, Instant::now());
+        for (ms, backlog) in [(0, 0), (1, 0), (2, 5_000), (22, 0), (23, 0), (1_023, 5_000)] {
+            pace.delivered += ms;
+            pace.backlog = backlog;
+            speeds[1].as_mut().unwrap().look_at_rail(pace, 0, start + Duration::from_millis(ms), 800.0);
             shares.push(divide(MIB, &mut speeds)[1] as usize * 100 / MIB);
         }
-        assert_eq!(shares, [19, 33, 8]);
+        // It is done, it is not but had little time, it is done twice, and then not after a second.
+        assert_eq!(shares, [11, 19, 19, 33, 50, 55]);
     }
 
     #[test]
     fn a_rail_that_was_busy_is_as_fast_as_it_was() {
-        let (mut rail, start) = (Speed::MAIN, Instant::now());
-        rail.look(Pace { rate: 1_000_000, backlog: 0 }, 0, start);
-        rail.give(500);
         // The kernel takes it for faster than it is.
-        rail.look(Pace { rate: 1_000_000, backlog: 400 }, 0, start + Duration::from_secs(1));
-        assert_eq!(rail.rate, 100.0);
-        rail.look(Pace { rate: 1_000_000, backlog: 0 }, 0, start + Duration::from_secs(9));
-        assert!((100.0..=125.0).contains(&rail.rate), "{rail:?}");
+        let mut rail = Rail::of_known_speed(1_000_000);
+        assert_eq!(rail.after(1_000, 100, 400), 100.0);
+        let again = rail.after(1_000, 200, 200);
+        assert!((100.0..=200.0).contains(&again), "{again}");
+        // It had nothing to do for a while, so it was at least as fast as this, and perhaps as the kernel says.
+        assert_eq!(rail.after(8_000, 200, 0), again * GROWTH);
+    }
+
+    #[test]
+    fn a_rail_that_stopped_for_a_while_is_soon_as_fast_as_before() {
+        let mut rail = Rail::of_known_speed(24_000_000);
+        let steady = rail.after(40, 960_000, 500_000);
+        assert_eq!(steady, 24e6);
+        let stopped = rail.after(30, 0, 1_000_000);
+        assert!((5e6..20e6).contains(&stopped), "{stopped}");
+        // It repeats what was lost, and then everything has arrived.
+        let busy = rail.after(50, 1_200_000, 100_000);
+        assert!((15e6..24e6).contains(&busy), "{busy}");
+        assert!(rail.after(40, 900_000, 0) > 22e6);
+        // Also if nothing was known of it before, and the kernel tells nothing.
+        let mut rail = Rail::of_known_speed(0);
+        assert_eq!(rail.after(30, 0, 1_000_000), 0.0);
+        assert_eq!(rail.after(50, 1_000_000, 0), 20e6);
+    }
+
+    #[test]
+    fn a_burst_that_the_network_takes_at_once_says_little() {
+        let mut main = Speed::MAIN;
+        let start = Instant::now();
+        main.look(Pace { rate: 24_000_000, backlog: 0, delivered: 0 }, start);
+        for (ms, expected) in [(1, 24e6), (9, 24e6), (11, 30e6), (12, 30e6)] {
+            let pace = Pace { rate: 320_000_000, backlog: 1 << 20, delivered: 100_000 };
+            main.look(pace, start + Duration::from_millis(ms));
+            assert_eq!(main.rate, expected, "after {ms} ms");
+        }
+        main.look(Pace { rate: 23_000_000, backlog: 0, delivered: 1_000_000 }, start + Duration::from_millis(41));
+        assert_eq!(main.rate, 9e5 / 0.03);
+        let mut rail = Rail::of_known_speed(1_000_000);
+        rail.pace.rate = 320_000_000;
+        assert_eq!(rail.after(1, 100_000, 0), 1e6);
+        assert_eq!(rail.after(11, 5_000, 0), 1.25e6);
     }
 
     #[test]
     fn a_rail_that_is_too_slow_is_tried_again_later() {
         let mut speeds = lanes(&[speed(1_000_000, 0), speed(1, 0)]);
-        let slices: Vec<u32> = (0..2 * FORGIVEN).map(|_| divide(MIB, &mut speeds)[1]).filter(|len| *len > 0).collect();
-        assert_eq!(slices, [SLICE_MIN as u32; 2]);
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let mut slices = Vec::new();
+        for _ in 0..2 * FORGIVEN {
+            speeds[1].as_mut().unwrap().look_at_rail(pace, 0, now, 1e6);
+            let slice = divide(MIB, &mut speeds)[1];
+            pace.backlog += u64::from(slice);
+            slices.extend((slice > 0).then_some(slice as usize));
+        }
+        assert_eq!(slices.len(), 1, "{slices:?}");
+        assert!((SLICE_MIN..2 * SLICE_MIN).contains(&slices[0]), "{slices:?}");
+        // If it is done with that, it gets more.
+        pace.backlog = 0;
+        for _ in 0..8 {
+            speeds[1].as_mut().unwrap().look_at_rail(pace, 0, now, 1e6);
+            slices.push(divide(MIB, &mut speeds)[1] as usize);
+        }
+        assert!(slices[8] > MIB / 3, "{slices:?}");
     }
 }
