@@ -102,7 +102,13 @@ impl Ahead {
     }
 
     /// Waits until the bytes from `at` on are here; returns where, and how many.
-    pub(super) fn first(&mut self, part: &Part, at: usize, end: usize, wanted: usize) -> Result<(*const u8, usize), Code> {
+    pub(super) fn first(
+        &mut self,
+        part: &Part,
+        at: usize,
+        end: usize,
+        wanted: usize,
+    ) -> Result<(*const u8, usize), Code> {
         let context = &part.context;
         while self.loading.front().is_some_and(|first| first.is_here && first.at + first.len <= at) {
             self.loading.pop_front();
