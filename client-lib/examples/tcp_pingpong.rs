@@ -166,7 +166,7 @@ impl End {
 
     fn send(&mut self, to: u32, len: usize) {
         let buffer = self.memory.buffer();
-        let FrameLimits { eager, part, .. } = self.tcp.limits();
+        let FrameLimits { eager, part, .. } = self.tcp.limits(Peer(to));
         let (frame, part) = if len <= eager {
             (Frame::Eager { envelope: Envelope { context: 0, rank: 0, tag: 0 } }, len)
         } else {

@@ -396,7 +396,7 @@ impl Transport for Routes {
     fn limits(&self, to: Peer) -> FrameLimits {
         match (self.route(to), &self.shm, &self.tcp) {
             (Some(Route::Shm), Some(shm), _) => shm.limits(to),
-            (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(),
+            (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(to),
             _ => FrameLimits { eager: 0, eager_device: 0, part: 0, part_device: 0 },
         }
     }

@@ -14,13 +14,18 @@
 //!
 //! If the user has named several interfaces, long messages go over all of them at once ([`rails`]).
 //!
+//! If many processes on other hosts send long messages to this one, four of them do at a time ([`admission`]), and the eager limit falls where
+//! the network loses what it is given ([`crowd`]).
+//!
 //! A foreign process that connects to the port can only hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`].
 //! Memory: 16 bytes for each peer, about 300 for each connection, one scratch buffer, and up to a frame for each connection
 //! whose peer is slow.
 //!
 //! The kernel reports the end of a peer's process at once; the loss of a host is noticed after half a minute ([`socket`]).
 
+mod admission;
 mod connecting;
+mod crowd;
 mod directory;
 mod end;
 mod foreign;
@@ -44,6 +49,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use admission::{Admission, Request};
+use crowd::CROWDED_EAGER;
 use directory::{Directory, Way};
 use end::{End, Got};
 use handshake::{Greeting, Own};
@@ -149,6 +156,9 @@ pub struct Tcp {
     links: Slab<Link>,
     greetings: Slab<Greeting>,
     rails: Option<Box<Rails>>,
+    admission: Admission,
+    /// The number of crowded links.
+    crowded: usize,
     /// Links that are polled.
     active: Vec<u32>,
     /// Peers whose address is wanted.
@@ -225,6 +235,8 @@ impl Tcp {
             links: Slab::new(),
             greetings: Slab::new(),
             rails: Rails::new(rails),
+            admission: Admission::new(),
+            crowded: 0,
             active: Vec::new(),
             wanted: VecDeque::new(),
             addresses: HashMap::new(),
@@ -277,27 +289,41 @@ impl Tcp {
         }
     }
 
-    /// The longest payloads of one frame.
-    #[inline]
-    pub fn limits(&self) -> FrameLimits {
-        self.limits
-    }
-
     /// Sends a frame: one system call if the connection is open and not busy.
     #[inline]
     pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
-        if let Some(Way::Open(id)) = self.directory.way(to) {
-            let Some(link) = self.links.get_mut(id) else { return Err(Refusal::Lost) };
-            let result = link.try_send(frame, payload, &mut self.spare);
-            if !link.polled && (result.is_err() || link.is_sending()) {
-                self.activate(id);
+        let Some(Way::Open(id)) = self.directory.way(to) else { return self.try_connect(to) };
+        match *frame {
+            Frame::Clear { len, .. } if len > 0 && self.is_far(id) => {
+                return self.request(Request { link: id, frame: *frame, len });
             }
+            Frame::Bye if self.admission.is_waiting() => self.release(id)?,
+            _sent_at_once => {}
+        }
+        self.send_on(id, frame, payload)
+    }
+
+    #[inline]
+    fn send_on(&mut self, id: u32, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
+        let Some(link) = self.links.get_mut(id) else { return Err(Refusal::Lost) };
+        let result = link.try_send(frame, payload, &mut self.spare);
+        let is_far = link.is_far;
+        if !link.polled && (result.is_err() || link.is_sending()) {
+            self.activate(id);
+        }
+        if payload.len() >= CROWDED_EAGER {
             if payload.len() >= lanes::LONG && self.rails.is_some() {
                 self.use_rails(id);
             }
-            return result;
+            if is_far && !matches!(frame, Frame::Part { .. }) {
+                self.look_at_crowd(id, Instant::now());
+            }
         }
-        self.try_connect(to)
+        result
+    }
+
+    fn is_far(&self, id: u32) -> bool {
+        self.links.get(id).is_some_and(|link| link.is_far)
     }
 
     #[cold]
@@ -350,6 +376,9 @@ impl Tcp {
                 }
             }
         }
+        if self.admission.is_waiting() {
+            self.continue_admission(moved);
+        }
         if moved {
             self.idle_polls = 0;
         } else {
@@ -373,17 +402,23 @@ impl Tcp {
     #[inline]
     fn step<S: Sink>(&mut self, id: u32, sink: &mut S) -> Result<bool, End> {
         let Some(link) = self.links.get_mut(id) else { return Ok(false) };
-        let mut moved = link.is_sending() && link.flush(&mut self.spare);
+        let sent = link.is_sending() && link.flush(&mut self.spare);
+        let mut read = false;
         for _ in 0..READS {
             match link.read(&mut self.scratch, sink)? {
                 Got::Nothing => break,
                 Got::Some => {
-                    moved = true;
+                    read = true;
                     break;
                 }
-                Got::Full => moved = true,
+                Got::Full => read = true,
             }
         }
+        if read && link.is_admitted {
+            link.is_admitted = link.outstanding() > 0;
+            self.admission.on_data(!link.is_admitted);
+        }
+        let moved = sent | read;
         if moved {
             link.heat = HEAT;
             if link.has_heard() {
@@ -433,7 +468,13 @@ impl Tcp {
             Greeting::Answer(answer) => answer.deadline(),
         });
         let look = (self.links.len() > 0).then_some(self.next_look);
-        greetings.chain(look).chain(self.resting).min().map(|deadline| deadline.saturating_duration_since(now))
+        let stall = self.admission.deadline();
+        greetings
+            .chain(look)
+            .chain(self.resting)
+            .chain(stall)
+            .min()
+            .map(|deadline| deadline.saturating_duration_since(now))
     }
 
     /// Cuts all contact with this peer.
@@ -442,6 +483,7 @@ impl Tcp {
             Some(Way::Open(id)) => {
                 self.active.retain(|active| *active != id);
                 self.close(id);
+                self.admit();
             }
             Some(Way::Dialled(id)) => self.drop_greeting(id),
             Some(Way::Unused | Way::Wanted | Way::Lost | Way::Over) | None => {}
@@ -458,7 +500,7 @@ impl Tcp {
     /// Whether the system has accepted everything that was sent. It arrives even if this process exits, unless incoming
     /// data were not read: so exchange farewells first.
     pub fn is_flushed(&self) -> bool {
-        self.links.iter().all(|(_, link)| !link.is_sending())
+        !self.admission.is_waiting() && self.links.iter().all(|(_, link)| !link.is_sending())
     }
 
     /// The number of connections that did not come from processes of the job, or were too slow to prove it.

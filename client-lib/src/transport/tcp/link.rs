@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
+use super::crowd::Crowd;
 use super::end::{End, Got};
 use super::lanes::{LONG, Lanes};
 use super::private::Private;
@@ -32,10 +33,18 @@ pub(super) struct Link {
     pub(super) address: SocketAddr,
     /// Whether this process has dialled it.
     pub(super) dialled: bool,
+    /// Whether the peer is on another host.
+    pub(super) is_far: bool,
+    /// Whether bytes that were requested from the peer have not arrived.
+    pub(super) is_admitted: bool,
     incoming: Incoming,
     queue: Queue,
     /// Made when rails are first wanted.
     pub(super) lanes: Option<Box<Lanes>>,
+    /// The number of bytes given to the main connection.
+    pub(super) sent: u64,
+    /// Made when first needed.
+    pub(super) crowd: Option<Box<Crowd>>,
     /// The last frame has been accepted for sending.
     said_bye: bool,
     /// Nothing more arrives.
@@ -53,14 +62,20 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(socket: TcpStream, peer: Peer, address: SocketAddr, dialled: bool) -> Self {
+        // Without a connection, it does not matter.
+        let is_far = socket::is_near(&socket).is_ok_and(|is_near| !is_near);
         Self {
             socket: Private::new(socket),
             peer,
             address,
             dialled,
+            is_far,
+            is_admitted: false,
             incoming: Incoming::new(peer),
             queue: Queue::default(),
             lanes: None,
+            sent: 0,
+            crowd: None,
             said_bye: false,
             ended: false,
             broken: None,
@@ -93,10 +108,31 @@ impl Link {
         }
     }
 
+    /// Records that the peer has been asked for so many bytes of long messages.
+    pub(super) fn expect(&mut self, bytes: u64) {
+        self.incoming.expect(bytes);
+    }
+
+    /// The number of these bytes in frames that are not complete.
+    #[inline]
+    pub(super) fn outstanding(&self) -> u64 {
+        self.incoming.outstanding()
+    }
+
+    /// Whether nothing can be sent any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.broken.is_some() || self.said_bye
+    }
+
+    /// As [`Crowd::is_crowded`].
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowd.as_ref().is_some_and(|crowd| crowd.is_crowded())
+    }
+
     /// Sends a frame, if there is room; `spare` is a buffer for reuse.
     #[inline]
     pub(super) fn try_send(&mut self, frame: &Frame, payload: Payload<'_>, spare: &mut Vec<u8>) -> Result<(), Refusal> {
-        if self.broken.is_some() || self.said_bye {
+        if self.is_closing() {
             return Err(Refusal::Lost);
         }
         if payload.len() >= LONG
@@ -126,6 +162,7 @@ impl Link {
             keep(self.queue.end(spare), &start, payload);
             self.flush(spare);
         }
+        self.sent += total as u64;
         self.said_bye = *frame == Frame::Bye;
         if self.broken.is_some() { Err(Refusal::Lost) } else { Ok(()) }
     }
@@ -152,10 +189,11 @@ impl Link {
         let start = Start::of_slice(frame, bytes.len(), first.len());
         let record = Control::Cut(cut).encode();
         let pieces = [&record, start.as_bytes(), first, start.padding()].map(IoSlice::new);
-        let total = pieces.iter().map(|piece| piece.len()).sum();
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
         if let Err(refusal) = self.send_pieces(&pieces, total, spare) {
             return Some(Err(refusal));
         }
+        self.sent += total as u64;
         if let Some(lanes) = &mut self.lanes
             && let Err(error) = lanes.send(bytes, &cut, spare)
         {
@@ -167,7 +205,7 @@ impl Link {
 
     /// Sends a record between frames, or nothing if nothing is sent any more.
     pub(super) fn say(&mut self, record: Control, spare: &mut Vec<u8>) {
-        if self.broken.is_some() || self.said_bye {
+        if self.is_closing() {
             return;
         }
         let bytes = record.encode();

@@ -31,6 +31,12 @@ const NEAR: usize = 512 << 10;
 /// instead of 16, for seconds.
 const NEAR_CONTROL: &str = "reno";
 
+/// The shortest retransmission timeout towards another host, instead of 200 ms: if many hosts send to one at the same time, the last
+/// segments of their messages may be lost, which only the timeout repairs.
+const RETRANSMIT_US: u32 = 10_000;
+/// How long an acknowledgement may be delayed, instead of up to 200 ms: less than the timeout, or what has arrived would be sent again.
+const DELAY_US: u32 = 5_000;
+
 /// A listening socket on a port that the system chooses.
 pub(super) fn listen(at: IpAddr) -> io::Result<TcpListener> {
     ready_to_listen(TcpListener::bind(SocketAddr::new(at, 0))?)
@@ -107,16 +113,25 @@ fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
 pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    if socket.local_addr()?.ip() == socket.peer_addr()?.ip() {
+    if is_near(socket)? {
         setsockopt(socket, sockopt::SndBuf, &NEAR)?;
         // If this fails, the system's default is used.
         let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
+    } else {
+        // They need Linux 6.15, and a clock of more than 100 ticks a second.
+        let _ = setsockopt(socket, timers::RetransmitMin, &RETRANSMIT_US);
+        let _ = setsockopt(socket, timers::DelayMax, &DELAY_US);
     }
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &IDLE_S)?;
     setsockopt(socket, sockopt::TcpKeepInterval, &ASK_S)?;
     setsockopt(socket, sockopt::TcpKeepCount, &ASKS)?;
     Ok(())
+}
+
+/// Whether both ends of a connected socket are on one host.
+pub(super) fn is_near(socket: &TcpStream) -> io::Result<bool> {
+    Ok(socket.local_addr()?.ip() == socket.peer_addr()?.ip())
 }
 
 /// Sends the pieces in order, as much as there is room for. No SIGPIPE, because the library does not own the process.
@@ -136,6 +151,21 @@ pub(super) fn is_silent(socket: &TcpStream) -> bool {
     let Ok(state) = state::State.get(socket) else { return false };
     let repeated = state.retransmits.max(state.probes);
     repeated >= 3 && Duration::from_millis(state.last_ack_recv.into()) > SILENT
+}
+
+/// What the kernel has sent more than once on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Resent {
+    /// The number of segments. It may overflow.
+    pub(super) segments: u32,
+    /// The bytes of a segment.
+    pub(super) segment_bytes: u32,
+}
+
+/// Queries how much was sent again.
+pub(super) fn resent(socket: &TcpStream) -> Option<Resent> {
+    let state = state::State.get(socket).ok()?;
+    Some(Resent { segments: state.total_retrans, segment_bytes: state.snd_mss })
 }
 
 /// How fast a connection is.
@@ -171,6 +201,26 @@ fn is_paced() -> bool {
     })
 }
 
+/// The limits of a connection's timers, in microseconds.
+mod timers {
+    use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
+
+    /// `TCP_RTO_MIN_US`.
+    const RTO_MIN_US: libc::c_int = 45;
+    /// `TCP_DELACK_MAX_US`.
+    const DELACK_MAX_US: libc::c_int = 46;
+
+    sockopt_impl!(
+        /// The shortest retransmission timeout.
+        RetransmitMin, Both, libc::IPPROTO_TCP, RTO_MIN_US, u32
+    );
+
+    sockopt_impl!(
+        /// The longest delay of an acknowledgement.
+        DelayMax, Both, libc::IPPROTO_TCP, DELACK_MAX_US, u32
+    );
+}
+
 /// Queries the kernel's information about a connection.
 mod state {
     use nix::{getsockopt_impl, sockopt_impl};
@@ -192,7 +242,8 @@ mod state {
         pub(super) unacked: u32,
         _lost: [u32; 7],
         pub(super) last_ack_recv: u32,
-        _path: [u32; 11],
+        _path: [u32; 10],
+        pub(super) total_retrans: u32,
     }
 
     /// As Linux 4.9 extends it.
@@ -225,6 +276,8 @@ mod state {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::SetSockOpt;
+
     use super::*;
 
     #[test]
@@ -237,6 +290,23 @@ mod tests {
         assert_eq!((state.state, state.probes, state.retransmits), (ESTABLISHED, 0, 0));
         assert!(!is_silent(&socket));
         assert_eq!(socket::getsockopt(&socket, sockopt::TcpCongestion).unwrap(), NEAR_CONTROL);
+    }
+
+    #[test]
+    fn timers_between_hosts_are_short_if_the_kernel_knows_them() {
+        let listener = listen(std::net::Ipv4Addr::new(127, 0, 0, 2).into()).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!is_near(&socket).unwrap());
+        let before = timers::RetransmitMin.get(&socket);
+        set_options(&socket).unwrap();
+        assert_ne!(socket::getsockopt(&socket, sockopt::TcpCongestion).unwrap(), NEAR_CONTROL);
+        if before.is_ok() && timers::DelayMax.set(&socket, &DELAY_US).is_ok() {
+            // The kernel rounds up to its ticks.
+            let within = |us: u32, wanted: u32| (wanted..2 * wanted + 1).contains(&us);
+            assert!(within(timers::RetransmitMin.get(&socket).unwrap(), RETRANSMIT_US));
+            assert!(within(timers::DelayMax.get(&socket).unwrap(), DELAY_US));
+        }
+        assert_eq!(resent(&socket).unwrap().segments, 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::engine::{Landing, PullRefused};
 use crate::memory::{Arrived, Buffer};
 use crate::transport::poller::Reports;
 
+mod admission;
 mod connecting;
 mod flowing;
 mod foreign;

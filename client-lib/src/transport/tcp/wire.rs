@@ -120,6 +120,8 @@ pub(super) struct Incoming {
     /// The number of zeros still to come before the next frame.
     skip: usize,
     bye: bool,
+    /// Bytes of long messages that the peer was asked for, except those in complete frames.
+    outstanding: u64,
     /// Made with the first record.
     rails: Option<Box<Rails>>,
 }
@@ -194,12 +196,31 @@ enum Into {
 
 impl Incoming {
     pub(super) fn new(peer: Peer) -> Self {
-        Self { peer, start: [0; RECORD], started: 0, payload: None, skip: 0, bye: false, rails: None }
+        Self { peer, start: [0; RECORD], started: 0, payload: None, skip: 0, bye: false, outstanding: 0, rails: None }
     }
 
     /// Whether the peer has said that nothing more will arrive.
     pub(super) fn bye(&self) -> bool {
         self.bye
+    }
+
+    /// Records that the peer has been asked for so many bytes of long messages.
+    pub(super) fn expect(&mut self, bytes: u64) {
+        self.outstanding = self.outstanding.saturating_add(bytes);
+    }
+
+    /// The number of these bytes in frames that are not complete.
+    #[inline]
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// A payload is complete.
+    #[inline]
+    fn count(&mut self, frame: &Frame, len: usize) {
+        if let Frame::Part { .. } = frame {
+            self.outstanding = self.outstanding.saturating_sub(len as u64);
+        }
     }
 
     /// Whether a frame has begun and not ended.
@@ -282,6 +303,7 @@ impl Incoming {
             self.skip = padding(start + payload);
             if payload <= bytes.len() {
                 self.bye |= frame == Frame::Bye;
+                self.count(&frame, payload);
                 sink.on_frame(self.peer, frame, Arrived::new(&bytes[..payload]));
                 bytes = &bytes[payload..];
             } else {
@@ -418,6 +440,7 @@ impl Incoming {
 
     fn end_payload<S: Sink>(&mut self, sink: &mut S) {
         if let Some(Underway { frame, len, into, .. }) = self.payload.take_if(|underway| underway.is_complete()) {
+            self.count(&frame, len);
             match into {
                 Into::Landing { .. } => sink.on_landed(self.peer, frame, len),
                 Into::Collected(collected) | Into::Placed(collected) => {

@@ -8,7 +8,7 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
 
 /// Sends a message in parts, as an engine does, while both processes run.
 pub(super) fn send_in_parts(pair: &mut [Process], buffer: &Buffer, receive: u32) {
-    let part = pair[0].tcp.limits().part;
+    let part = pair[0].tcp.limits(Peer(1)).part;
     let mut at = 0;
     until(pair, |pair| {
         while at < buffer.len() {
