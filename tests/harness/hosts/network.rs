@@ -81,6 +81,14 @@ impl Network {
         self.switch.run("ip", &(ports + &format!("link del {APART}\n")));
     }
 
+    /// Limits what the switch delivers to a host, in megabits a second. What waits for that is in a buffer of so many bytes; the rest is lost.
+    #[track_caller]
+    pub fn narrow(&self, name: &str, mbit_per_s: u32, buffer_bytes: u32) {
+        let port = port(self.host(name).number(), 0);
+        let limit = format!("rate {mbit_per_s}mbit burst 32kb limit {buffer_bytes}");
+        self.switch.run("tc", &format!("qdisc add dev {port} root tbf {limit}\n"));
+    }
+
     fn plugged(&self, name: &str, bridge: &str) -> String {
         let port = port(self.host(name).number(), 0);
         format!("link set {port} master {bridge}\nlink set {port} up\n")
@@ -151,7 +159,7 @@ impl Switch {
         lines.collect()
     }
 
-    /// Runs commands of `ip` or `bridge` on the switch.
+    /// Runs commands of `ip`, `bridge` or `tc` on the switch.
     #[track_caller]
     fn run(&self, program: &str, batch: &str) {
         Call::new("nsenter").args([&self.namespace(), "--", program, "-batch", "-"]).stdin(batch).ok();

@@ -3,6 +3,7 @@
 mod addresses;
 mod doctor;
 mod hosts_themselves;
+mod incast;
 mod joining;
 mod losses;
 mod partitions;
