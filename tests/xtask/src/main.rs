@@ -83,7 +83,7 @@ const COMMANDS: [Command; 12] = [
     },
     Command {
         name: "bench",
-        args: "collectives|dvm|growth|hangs|join|launch|mpi|scale|submit",
+        args: "collectives|dvm|growth|hangs|incast|join|launch|mpi|scale|submit",
         about: "compare speed with other launchers and MPIs",
         run: bench::bench,
     },

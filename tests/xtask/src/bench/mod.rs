@@ -7,6 +7,7 @@ mod dvm;
 mod figures;
 mod growth;
 mod hangs;
+mod incast;
 mod join;
 mod launch;
 mod mpi;
@@ -31,13 +32,16 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("dvm") => dvm::bench(&args[1..]),
         Some("growth") => growth::bench(),
         Some("hangs") => hangs::bench(&args[1..]),
+        Some("incast") => incast::bench(),
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
         Some("scale") => scale::bench(&args[1..]),
         Some("submit") => submit::bench(),
         Some(_) | None => {
-            anyhow::bail!("unknown bench: use collectives, dvm, growth, hangs, join, launch, mpi, scale or submit")
+            anyhow::bail!(
+                "unknown bench: use collectives, dvm, growth, hangs, incast, join, launch, mpi, scale or submit"
+            )
         }
     }
 }
