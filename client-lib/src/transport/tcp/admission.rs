@@ -1,7 +1,7 @@
 //! Admission: how many peers on other hosts may send long messages to this process at the same time.
 //!
 //! If many hosts send to one, their data meet in the buffer of one port of a switch. What it cannot hold is lost, and a sender whose last
-//! segments are lost waits for its retransmission timer: 64 messages of 64 KiB then take 205 ms over a port of 1 Gbit/s with 256 KB,
+//! segments are lost waits for its retransmission timer: 64 messages of 64 KiB then take 209 ms over a port of 1 Gbit/s with 256 KB,
 //! instead of 33 (*incast*). The receiver decides who sends: a peer sends a long message only once it has been requested
 //! ([`Frame::Clear`]). So at most [`ADMITTED`] peers on other hosts have bytes outstanding, which have been requested and have not arrived,
 //! and requests to further peers wait here, in order. Four messages of which each is longer than the eager limit fill a link of 100 Gbit/s
