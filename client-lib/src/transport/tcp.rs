@@ -14,8 +14,8 @@
 //!
 //! If the user has named several interfaces, long messages go over all of them at once ([`rails`]).
 //!
-//! If many processes on other hosts send long messages to this one, four of them do at a time ([`admission`]), and the eager limit falls where
-//! the network loses what it is given ([`crowd`]).
+//! If many processes on other hosts send long messages to this one and the network loses data, only some of them send at a time
+//! ([`admission`]), and the eager limit falls ([`loss`]).
 //!
 //! A foreign process that connects to the port can only hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`].
 //! Memory: 16 bytes for each peer, about 300 for each connection, one scratch buffer, and up to a frame for each connection
@@ -25,7 +25,6 @@
 
 mod admission;
 mod connecting;
-mod crowd;
 mod directory;
 mod end;
 mod foreign;
@@ -33,6 +32,7 @@ mod handshake;
 mod hello;
 mod lanes;
 mod link;
+mod loss;
 pub mod port;
 mod private;
 mod queue;
@@ -50,11 +50,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Admission, Request};
-use crowd::CROWDED_EAGER;
 use directory::{Directory, Way};
 use end::{End, Got};
 use handshake::{Greeting, Own};
 use link::Link;
+use loss::LOSSY_EAGER;
 use private::Private;
 pub use private::close_in_child;
 use rails::Rails;
@@ -157,8 +157,8 @@ pub struct Tcp {
     greetings: Slab<Greeting>,
     rails: Option<Box<Rails>>,
     admission: Admission,
-    /// The number of crowded links.
-    crowded: usize,
+    /// The number of lossy links.
+    lossy: usize,
     /// Links that are polled.
     active: Vec<u32>,
     /// Peers whose address is wanted.
@@ -236,7 +236,7 @@ impl Tcp {
             greetings: Slab::new(),
             rails: Rails::new(rails),
             admission: Admission::new(),
-            crowded: 0,
+            lossy: 0,
             active: Vec::new(),
             wanted: VecDeque::new(),
             addresses: HashMap::new(),
@@ -311,12 +311,12 @@ impl Tcp {
         if !link.polled && (result.is_err() || link.is_sending()) {
             self.activate(id);
         }
-        if payload.len() >= CROWDED_EAGER {
+        if payload.len() >= LOSSY_EAGER {
             if payload.len() >= lanes::LONG && self.rails.is_some() {
                 self.use_rails(id);
             }
             if is_far && !matches!(frame, Frame::Part { .. }) {
-                self.look_at_crowd(id, Instant::now());
+                self.look_for_loss(id, Instant::now());
             }
         }
         result
@@ -403,7 +403,7 @@ impl Tcp {
     fn step<S: Sink>(&mut self, id: u32, sink: &mut S) -> Result<bool, End> {
         let Some(link) = self.links.get_mut(id) else { return Ok(false) };
         let sent = link.is_sending() && link.flush(&mut self.spare);
-        let mut read = false;
+        let (mut read, outstanding) = (false, link.outstanding());
         for _ in 0..READS {
             match link.read(&mut self.scratch, sink)? {
                 Got::Nothing => break,
@@ -414,14 +414,14 @@ impl Tcp {
                 Got::Full => read = true,
             }
         }
-        if read && link.is_admitted {
-            link.is_admitted = link.outstanding() > 0;
-            self.admission.on_data(!link.is_admitted);
-        }
         let moved = sent | read;
         if moved {
             link.heat = HEAT;
-            if link.has_heard() {
+            let has_heard = link.has_heard();
+            if read && link.standing.is_admitted {
+                self.on_data(id, outstanding);
+            }
+            if has_heard {
                 self.on_heard(id)?;
             }
         }

@@ -2,48 +2,64 @@
 //!
 //! If many hosts send to one, their data meet in the buffer of one port of a switch. What it cannot hold is lost, and a sender whose last
 //! segments are lost waits for its retransmission timer: 64 messages of 64 KiB then take 209 ms over a port of 1 Gbit/s with 256 KB,
-//! instead of 33 (*incast*). The receiver decides who sends: a peer sends a long message only once it has been requested
-//! ([`Frame::Clear`]). So at most [`ADMITTED`] peers on other hosts have bytes outstanding, which have been requested and have not arrived,
-//! and requests to further peers wait here, in order. Four messages of which each is longer than the eager limit fill a link of 100 Gbit/s
-//! between hosts that are 40 us apart.
+//! instead of 34 (*incast*). The receiver decides who sends: a peer sends a long message only once it has been requested
+//! ([`Frame::Clear`]). A peer is *admitted* while bytes are outstanding, which have been requested and have not arrived; requests to
+//! further peers wait here, in order.
 //!
-//! An admitted peer may be computing, and send nothing until it calls MPI again. If nothing arrives from any admitted peer for [`STALL`]
-//! while requests wait, more are admitted: 1, then 2, 4 and so on, until no request waits. So none waits forever.
+//! There is no limit until the network loses data: how many senders fill a port depends on their speed and on its. The kernel counts the
+//! segments that arrived before others that had been sent earlier. If these are many while more than [`FEWEST`] peers were admitted, half as
+//! many are from now on, but never fewer than [`FEWEST`]; and one more after requests have waited for half a second without loss. So the
+//! number comes down within a few bursts, and stays a little below what loses data.
+//!
+//! An admitted peer may be computing, and send nothing until it calls MPI again. One that has sent nothing of a long message for [`STALL`]
+//! while requests wait takes no place, and its place goes to two others. So no request waits forever.
 //!
 //! The engine does not know: a request that waits here has been sent, as far as it is concerned. Nothing depends on the order of a
 //! request and other frames but the farewell, which sends the waiting requests to its receiver first.
 //!
-//! Cost without waiting requests: a comparison for each frame that is sent or received, and one for each poll.
+//! Cost without waiting requests: a comparison for each frame that is sent or received, and one for each poll; with more than [`FEWEST`]
+//! admitted peers, a system call for each part of a long message that has arrived.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, Tcp};
+use super::socket::{self, Disorder};
+use super::{Tcp, loss};
 use crate::engine::{Frame, Refusal};
 use crate::memory::Payload;
 
-/// The most peers on other hosts that may have bytes outstanding.
-pub(super) const ADMITTED: usize = 4;
+/// So many peers on other hosts may have bytes outstanding whatever is lost. Four messages, of which each is longer than the eager limit,
+/// fill a link of 100 Gbit/s between hosts that are 40 us apart.
+pub(super) const FEWEST: usize = 4;
 
-/// After this long without data from admitted peers, more are admitted.
-pub(super) const STALL: Duration = Duration::from_millis(5);
+/// An admitted peer that sends nothing for this long takes no place. Longer than the shortest retransmission timeout, which is 10 ms
+/// rounded up to the kernel's ticks ([`socket`]), or else a peer whose segments were lost would count as one that computes.
+pub(super) const STALL: Duration = Duration::from_millis(20);
+
+/// One more peer is admitted after requests have waited for so many times [`STALL`] without loss: half a second.
+const GROW: u32 = 25;
+
+/// Losses at most this long after each other are one: what was sent before the first of them had an effect.
+pub(super) const ONE_LOSS: Duration = Duration::from_millis(20);
 
 /// Who is admitted, and which requests wait.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// The number of links with bytes outstanding.
     admitted: usize,
-    /// How many there may be now.
-    most: usize,
-    /// How many more the next stall admits.
-    more: usize,
+    /// Of these, the number that do not send.
+    silent: usize,
+    /// How many there may be, without the silent ones; `None` as long as nothing was lost.
+    most: Option<usize>,
+    /// The largest number of admitted links since there was none, or since the last loss.
+    peak: usize,
+    lost_at: Option<Instant>,
     waiting: VecDeque<Request>,
-    /// Data from an admitted peer have arrived since the last look at the clock.
-    heard: bool,
-    /// When more are admitted, unless data arrive. Set by the first look at the clock while requests wait.
-    stalls_at: Option<Instant>,
-    /// Polls since the last look at the clock.
-    polls: u32,
+    /// How many looks ago the last loss was.
+    looks: u32,
+    /// When the clock is to be looked at next. Set by the first look while requests wait.
+    next: Option<Instant>,
+    stall: Duration,
 }
 
 /// A request for a long message.
@@ -58,8 +74,17 @@ pub(super) struct Request {
 
 impl Admission {
     pub(super) const fn new() -> Self {
-        let waiting = VecDeque::new();
-        Self { admitted: 0, most: ADMITTED, more: 1, waiting, heard: false, stalls_at: None, polls: 0 }
+        Self {
+            admitted: 0,
+            silent: 0,
+            most: None,
+            peak: 0,
+            lost_at: None,
+            waiting: VecDeque::new(),
+            looks: 0,
+            next: None,
+            stall: STALL,
+        }
     }
 
     #[inline]
@@ -69,25 +94,39 @@ impl Admission {
 
     /// Whether a link may get bytes outstanding; `is_admitted` if it has some.
     fn has_place(&self, is_admitted: bool) -> bool {
-        is_admitted || self.admitted < self.most
+        is_admitted || self.most.is_none_or(|most| self.admitted < most + 2 * self.silent)
     }
 
-    /// A request was sent on a link, which had bytes outstanding if it `is_admitted`.
-    fn on_sent(&mut self, is_admitted: bool) {
-        self.admitted += usize::from(!is_admitted);
+    /// Whether it matters that data are lost.
+    #[inline]
+    pub(super) fn is_crowd(&self) -> bool {
+        self.peak > FEWEST
     }
 
-    /// Data have arrived on an admitted link; `is_complete` if nothing is outstanding any more.
-    pub(super) fn on_data(&mut self, is_complete: bool) {
-        self.heard = true;
-        self.admitted -= usize::from(is_complete);
+    /// A link gets bytes outstanding.
+    fn on_admitted(&mut self) {
+        self.admitted += 1;
+        self.peak = self.peak.max(self.admitted);
     }
 
-    /// A link is over.
-    pub(super) fn on_closed(&mut self, link: u32, is_admitted: bool) {
-        self.admitted -= usize::from(is_admitted);
-        self.waiting.retain(|request| request.link != link);
-        self.review();
+    /// Data were lost on their way to this process.
+    fn on_loss(&mut self, now: Instant) {
+        if self.lost_at.is_some_and(|lost| now.saturating_duration_since(lost) < ONE_LOSS) {
+            return;
+        }
+        let level = self.most.map_or(self.peak, |most| most.min(self.peak));
+        self.most = Some((level / 2).max(FEWEST));
+        self.peak = self.admitted;
+        self.lost_at = Some(now);
+        self.looks = 0;
+    }
+
+    /// A link that was admitted has nothing outstanding any more, or is over.
+    fn on_released(&mut self, was_silent: bool) {
+        self.admitted -= 1;
+        self.silent -= usize::from(was_silent);
+        // What is lost from now on is not the fault of those.
+        self.peak = if self.admitted == 0 { 0 } else { self.peak };
     }
 
     fn remove(&mut self, at: usize) {
@@ -95,53 +134,77 @@ impl Admission {
         self.review();
     }
 
-    /// Once no request waits, the next ones find the usual places.
     fn review(&mut self) {
         if self.waiting.is_empty() {
-            (self.most, self.more, self.heard, self.stalls_at) = (ADMITTED, 1, false, None);
+            self.next = None;
         }
     }
 
-    /// Whether it is time for a look at the clock, at this poll.
-    fn is_due(&mut self) -> bool {
-        self.polls = (self.polls + 1) % PATIENCE;
-        self.polls == 0
-    }
-
-    /// Looks at the clock: after a stall, there are more places.
-    fn look(&mut self, now: Instant) {
-        match self.stalls_at {
-            _ if self.waiting.is_empty() => {}
-            Some(at) if !self.heard && now < at => {}
-            Some(_) if !self.heard => {
-                self.most = self.most.max(self.admitted) + self.more;
-                self.more *= 2;
-                self.stalls_at = Some(now + STALL);
-            }
-            Some(_) | None => {
-                self.heard = false;
-                self.stalls_at = Some(now + STALL);
-            }
+    /// Whether it is time to see which admitted peers are silent.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if self.waiting.is_empty() || self.next.is_some_and(|next| now < next) {
+            return false;
         }
+        let is_first = self.next.replace(now + self.stall).is_none();
+        if is_first {
+            return false;
+        }
+        self.looks += 1;
+        if self.looks == GROW {
+            self.looks = 0;
+            self.most = self.most.map(|most| most + 1);
+        }
+        true
     }
 
     /// When the clock is to be looked at next.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.stalls_at
+        self.next
     }
+
+    /// At most this many peers are admitted, and each may be silent for so long.
+    #[cfg(test)]
+    pub(super) fn limit(&mut self, most: usize, stall: Duration) {
+        (self.most, self.stall) = (Some(most), stall);
+    }
+
+    #[cfg(test)]
+    pub(super) fn silent(&self) -> usize {
+        self.silent
+    }
+
+    #[cfg(test)]
+    pub(super) fn most(&self) -> Option<usize> {
+        self.most
+    }
+}
+
+/// What a link has to do with admission.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Whether bytes that were requested from the peer have not arrived.
+    pub(super) is_admitted: bool,
+    /// Whether any have arrived since the last look at the clock while requests waited; true for a new one.
+    heard: bool,
+    /// Nothing has arrived between two looks.
+    is_silent: bool,
+    /// What was known of lost data at the last look.
+    disorder: Disorder,
 }
 
 impl Tcp {
     /// Requests a long message from a peer on another host: now, or when there is a place.
     pub(super) fn request(&mut self, request: Request) -> Result<(), Refusal> {
         let Some(link) = self.links.get(request.link) else { return Err(Refusal::Lost) };
-        if !self.admission.is_waiting() && self.admission.has_place(link.is_admitted) {
+        if !self.admission.is_waiting() && self.admission.has_place(link.standing.is_admitted) {
             return self.send_request(request);
         }
         if link.is_closing() {
             return Err(Refusal::Lost);
         }
         self.admission.waiting.push_back(request);
+        // Those before it may wait for their own peers to read.
+        self.admit();
         Ok(())
     }
 
@@ -149,8 +212,10 @@ impl Tcp {
         self.send_on(id, &frame, Payload::NONE)?;
         if let Some(link) = self.links.get_mut(id) {
             link.expect(len);
-            self.admission.on_sent(link.is_admitted);
-            link.is_admitted = true;
+            if !link.standing.is_admitted {
+                (link.standing.is_admitted, link.standing.heard) = (true, true);
+                self.admission.on_admitted();
+            }
         }
         Ok(())
     }
@@ -159,7 +224,7 @@ impl Tcp {
     pub(super) fn admit(&mut self) {
         let mut at = 0;
         while let Some(&request) = self.admission.waiting.get(at) {
-            let is_admitted = self.links.get(request.link).is_some_and(|link| link.is_admitted);
+            let is_admitted = self.links.get(request.link).is_some_and(|link| link.standing.is_admitted);
             if !self.admission.has_place(is_admitted) {
                 return;
             }
@@ -183,20 +248,67 @@ impl Tcp {
         Ok(())
     }
 
+    /// Something has arrived on an admitted link, on which so many bytes were outstanding before.
+    pub(super) fn on_data(&mut self, id: u32, before: u64) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let outstanding = link.outstanding();
+        if outstanding == before && !link.is_within_a_part() {
+            return;
+        }
+        link.standing.heard = true;
+        if std::mem::take(&mut link.standing.is_silent) {
+            self.admission.silent -= 1;
+        }
+        if outstanding < before && self.admission.is_crowd() {
+            self.look_for_disorder(id);
+        }
+        if outstanding == 0
+            && let Some(link) = self.links.get_mut(id)
+        {
+            link.standing.is_admitted = false;
+            self.admission.on_released(false);
+        }
+    }
+
+    #[cold]
+    fn look_for_disorder(&mut self, id: u32) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(now) = socket::disorder(&link.socket) else { return };
+        let before = std::mem::replace(&mut link.standing.disorder, now);
+        let segments = now.segments.wrapping_sub(before.segments);
+        if loss::is_much(now.arrived.saturating_sub(before.arrived), segments, now.segment_bytes) {
+            self.admission.on_loss(Instant::now());
+        }
+    }
+
+    /// A link is over.
+    pub(super) fn leave(&mut self, id: u32, standing: &Standing) {
+        if standing.is_admitted {
+            self.admission.on_released(standing.is_silent);
+        }
+        self.admission.waiting.retain(|request| request.link != id);
+        self.admission.review();
+    }
+
     /// Call this in each poll while requests wait; `moved` if anything has arrived or was sent.
     #[cold]
     pub(super) fn continue_admission(&mut self, moved: bool) {
         if moved {
             self.admit();
         }
-        if self.admission.is_due() {
-            self.relieve(Instant::now());
-        }
+        self.relieve(Instant::now());
     }
 
-    /// Admits more after a stall.
+    /// Gives the places of silent peers to others.
     pub(super) fn relieve(&mut self, now: Instant) {
-        self.admission.look(now);
+        if !self.admission.is_due(now) {
+            return;
+        }
+        self.admission.silent = 0;
+        for link in self.links.iter_mut().filter(|link| link.standing.is_admitted) {
+            link.standing.is_silent = !std::mem::take(&mut link.standing.heard);
+            self.admission.silent += usize::from(link.standing.is_silent);
+        }
         self.admit();
     }
 }
@@ -205,56 +317,70 @@ impl Tcp {
 mod tests {
     use super::*;
 
-    /// With this many waiting requests on links of their own, and all places taken.
-    fn full(waiting: u32) -> Admission {
+    /// With so many admitted links.
+    fn of(admitted: usize) -> Admission {
         let mut admission = Admission::new();
-        (0..ADMITTED).for_each(|_| admission.on_sent(false));
-        let frame = Frame::Clear { send: 0, receive: 0, len: 1 };
-        admission.waiting.extend((0..waiting).map(|link| Request { link, frame, len: 1 }));
+        (0..admitted).for_each(|_| admission.on_admitted());
         admission
     }
 
     #[test]
-    fn each_stall_admits_more_until_no_request_waits() {
-        let mut admission = full(100);
-        let mut now = Instant::now();
-        admission.look(now);
-        let mut most = Vec::new();
-        for _ in 0..4 {
-            now += STALL / 2;
-            admission.look(now);
-            most.push(admission.most);
-            now += STALL / 2;
-            admission.look(now);
-            most.push(admission.most);
-        }
-        assert_eq!(most, [4, 5, 5, 7, 7, 11, 11, 19]);
-        (1..100).for_each(|link| admission.on_closed(link, false));
-        assert_eq!((admission.most, admission.is_waiting()), (19, true));
-        admission.remove(0);
-        assert_eq!((admission.most, admission.more, admission.deadline()), (ADMITTED, 1, None));
-    }
-
-    #[test]
-    fn data_from_admitted_peers_end_a_stall() {
-        let mut admission = full(1);
+    fn each_loss_halves_the_number_and_time_without_loss_adds_one() {
+        let mut admission = of(64);
+        assert!(admission.has_place(false) && admission.is_crowd());
         let start = Instant::now();
-        admission.look(start);
-        admission.on_data(false);
-        admission.look(start + STALL);
-        assert_eq!((admission.most, admission.deadline()), (ADMITTED, Some(start + 2 * STALL)));
-        admission.look(start + 2 * STALL);
-        assert_eq!(admission.most, ADMITTED + 1);
+        let mut most = Vec::new();
+        for ms in [0, 19, 20, 40, 60, 80, 100] {
+            admission.on_loss(start + Duration::from_millis(ms));
+            most.extend(admission.most);
+        }
+        assert_eq!(most, [32, 32, 16, 8, 4, 4, 4]);
+        let frame = Frame::Clear { send: 0, receive: 0, len: 1 };
+        admission.waiting.push_back(Request { link: 0, frame, len: 1 });
+        let mut now = start + Duration::from_secs(1);
+        assert!(!admission.is_due(now));
+        for turn in 0..25 {
+            assert_eq!(admission.most, Some(4), "{turn}");
+            now += STALL;
+            assert!(admission.is_due(now) && !admission.is_due(now));
+        }
+        assert_eq!(admission.most, Some(5));
+        // Time without waiting requests does not count.
+        admission.remove(0);
+        assert!(!admission.is_due(now + Duration::from_secs(9)));
+        assert_eq!((admission.most, admission.deadline()), (Some(5), None));
     }
 
     #[test]
-    fn an_admitted_peer_needs_no_further_place() {
-        let mut admission = full(0);
+    fn a_loss_counts_from_as_many_as_there_were() {
+        let mut admission = of(12);
+        (0..10).for_each(|_| admission.on_released(false));
+        admission.on_loss(Instant::now());
+        assert_eq!(admission.most, Some(6));
+        assert!(!admission.is_crowd());
+    }
+
+    #[test]
+    fn senders_that_are_gone_are_not_to_blame_for_a_loss() {
+        let mut admission = of(12);
+        assert!(admission.is_crowd());
+        (0..12).for_each(|_| admission.on_released(false));
+        admission.on_admitted();
+        assert!(!admission.is_crowd());
+    }
+
+    #[test]
+    fn a_silent_peer_leaves_its_place_to_two() {
+        let mut admission = of(4);
+        admission.limit(4, STALL);
         assert!(admission.has_place(true) && !admission.has_place(false));
-        admission.on_sent(true);
-        admission.on_data(true);
+        admission.silent = 1;
+        admission.on_admitted();
         assert!(admission.has_place(false));
-        admission.on_closed(0, true);
-        assert_eq!(admission.admitted, ADMITTED - 2);
+        admission.on_admitted();
+        assert!(!admission.has_place(false));
+        admission.on_released(true);
+        assert_eq!((admission.admitted, admission.silent), (5, 0));
+        assert!(!admission.has_place(false));
     }
 }

@@ -262,8 +262,8 @@ impl Tcp {
         let link = self.links.take(id)?;
         self.poller.remove(&link.socket);
         self.close_rails(id, &link);
-        self.admission.on_closed(id, link.is_admitted);
-        self.crowded -= usize::from(link.is_crowded());
+        self.leave(id, &link.standing);
+        self.lossy -= usize::from(link.is_lossy());
         Some(link)
     }
 
@@ -301,7 +301,7 @@ impl Tcp {
         }
         if self.next_look <= now {
             self.next_look = now + LOOK;
-            self.expire_crowds(now);
+            self.forget_losses(now);
             let silent = |(id, link): (u32, &Link)| match link.lanes.as_ref().and_then(|lanes| lanes.silent()) {
                 Some(rail) => Some((id, End::RailSilent(rail))),
                 None => socket::is_silent(&link.socket).then_some((id, End::Silent)),

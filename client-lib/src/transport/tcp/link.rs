@@ -9,9 +9,10 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
-use super::crowd::Crowd;
+use super::admission::Standing;
 use super::end::{End, Got};
 use super::lanes::{LONG, Lanes};
+use super::loss::Loss;
 use super::private::Private;
 use super::queue::Queue;
 
@@ -35,8 +36,7 @@ pub(super) struct Link {
     pub(super) dialled: bool,
     /// Whether the peer is on another host.
     pub(super) is_far: bool,
-    /// Whether bytes that were requested from the peer have not arrived.
-    pub(super) is_admitted: bool,
+    pub(super) standing: Standing,
     incoming: Incoming,
     queue: Queue,
     /// Made when rails are first wanted.
@@ -44,7 +44,7 @@ pub(super) struct Link {
     /// The number of bytes given to the main connection.
     pub(super) sent: u64,
     /// Made when first needed.
-    pub(super) crowd: Option<Box<Crowd>>,
+    pub(super) loss: Option<Box<Loss>>,
     /// The last frame has been accepted for sending.
     said_bye: bool,
     /// Nothing more arrives.
@@ -70,12 +70,12 @@ impl Link {
             address,
             dialled,
             is_far,
-            is_admitted: false,
+            standing: Standing::default(),
             incoming: Incoming::new(peer),
             queue: Queue::default(),
             lanes: None,
             sent: 0,
-            crowd: None,
+            loss: None,
             said_bye: false,
             ended: false,
             broken: None,
@@ -119,14 +119,19 @@ impl Link {
         self.incoming.outstanding()
     }
 
+    /// Whether a part of a long message has begun and not ended.
+    pub(super) fn is_within_a_part(&self) -> bool {
+        self.incoming.is_within_a_part()
+    }
+
     /// Whether nothing can be sent any more.
     pub(super) fn is_closing(&self) -> bool {
         self.broken.is_some() || self.said_bye
     }
 
-    /// As [`Crowd::is_crowded`].
-    pub(super) fn is_crowded(&self) -> bool {
-        self.crowd.as_ref().is_some_and(|crowd| crowd.is_crowded())
+    /// As [`Loss::is_lossy`].
+    pub(super) fn is_lossy(&self) -> bool {
+        self.loss.as_ref().is_some_and(|loss| loss.is_lossy())
     }
 
     /// Sends a frame, if there is room; `spare` is a buffer for reuse.

@@ -162,10 +162,33 @@ pub(super) struct Resent {
     pub(super) segment_bytes: u32,
 }
 
-/// Queries how much was sent again.
+/// Queries how much was sent again. What the peer had got already does not count, if the kernel knows.
 pub(super) fn resent(socket: &TcpStream) -> Option<Resent> {
+    if is_at_least(5, 4) {
+        let state = state::Longest.get(socket).ok()?;
+        let segments = state.long.first.total_retrans.wrapping_sub(state.dsack_dups);
+        return Some(Resent { segments, segment_bytes: state.long.first.snd_mss });
+    }
     let state = state::State.get(socket).ok()?;
     Some(Resent { segments: state.total_retrans, segment_bytes: state.snd_mss })
+}
+
+/// What the kernel has received on a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Disorder {
+    /// Bytes.
+    pub(super) arrived: u64,
+    /// The number of segments that arrived before others which had been sent earlier. It may overflow.
+    pub(super) segments: u32,
+    /// The bytes of a segment.
+    pub(super) segment_bytes: u32,
+}
+
+/// Queries what was received; `None` before Linux 5.4.
+pub(super) fn disorder(socket: &TcpStream) -> Option<Disorder> {
+    let state = is_at_least(5, 4).then(|| state::Longest.get(socket).ok()).flatten()?;
+    let (arrived, segment_bytes) = (state.long.bytes_received, state.long.first.rcv_mss);
+    Some(Disorder { arrived, segments: state.rcv_ooopack, segment_bytes })
 }
 
 /// How fast a connection is.
@@ -181,7 +204,7 @@ pub(super) struct Pace {
 
 /// What the kernel knows about a connection's speed.
 pub(super) fn pace(socket: &TcpStream) -> Pace {
-    if !is_paced() {
+    if !is_at_least(4, 9) {
         return Pace::default();
     }
     let Ok(state) = state::Long.get(socket) else { return Pace::default() };
@@ -189,16 +212,17 @@ pub(super) fn pace(socket: &TcpStream) -> Pace {
     Pace { rate: state.delivery_rate, backlog: unacked + u64::from(state.notsent_bytes), delivered: state.bytes_acked }
 }
 
-/// Whether the kernel measures the speed of connections, as it does since Linux 4.9.
-fn is_paced() -> bool {
-    static IS_PACED: OnceLock<bool> = OnceLock::new();
-    *IS_PACED.get_or_init(|| {
+/// Whether this is the Linux of this version or a later one. Queries of more than an earlier kernel knows are errors.
+fn is_at_least(major: u32, minor: u32) -> bool {
+    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
+    let version = VERSION.get_or_init(|| {
         let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
         let release = release.unwrap_or_default();
         let mut numbers =
             release.split(|byte: char| !byte.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
-        (numbers.next(), numbers.next()) >= (Some(4), Some(9))
-    })
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    });
+    *version >= (major, minor)
 }
 
 /// The limits of a connection's timers, in microseconds.
@@ -238,7 +262,7 @@ mod state {
         _options: [u8; 4],
         _timeouts: [u32; 2],
         pub(super) snd_mss: u32,
-        _rcv_mss: u32,
+        pub(super) rcv_mss: u32,
         pub(super) unacked: u32,
         _lost: [u32; 7],
         pub(super) last_ack_recv: u32,
@@ -254,14 +278,29 @@ mod state {
         pub(super) first: Info,
         _pacing: [u64; 2],
         pub(super) bytes_acked: u64,
-        _bytes_received: u64,
+        pub(super) bytes_received: u64,
         _segments: [u32; 2],
         pub(super) notsent_bytes: u32,
         _more: [u32; 3],
         pub(super) delivery_rate: u64,
     }
 
-    const _: () = assert!(size_of::<Info>() == 104 && size_of::<LongInfo>() == 168);
+    /// As Linux 5.4 extends it.
+    #[derive(Debug, Clone, Copy)]
+    #[repr(C)]
+    #[expect(unreachable_pub, reason = "the macro makes a public item with it")]
+    pub struct LongestInfo {
+        pub(super) long: LongInfo,
+        _limited: [u64; 3],
+        _delivered: [u32; 2],
+        _sent: [u64; 2],
+        pub(super) dsack_dups: u32,
+        _reordered: u32,
+        pub(super) rcv_ooopack: u32,
+        _window: u32,
+    }
+
+    const _: () = assert!(size_of::<Info>() == 104 && size_of::<LongInfo>() == 168 && size_of::<LongestInfo>() == 232);
 
     sockopt_impl!(
         /// `TCP_INFO`, in the shape of its first version.
@@ -271,6 +310,11 @@ mod state {
     sockopt_impl!(
         /// `TCP_INFO`, in the shape of Linux 4.9.
         Long, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, LongInfo
+    );
+
+    sockopt_impl!(
+        /// `TCP_INFO`, in the shape of Linux 5.4.
+        Longest, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, LongestInfo
     );
 }
 

@@ -223,6 +223,11 @@ impl Incoming {
         }
     }
 
+    /// Whether a part of a long message has begun and not ended.
+    pub(super) fn is_within_a_part(&self) -> bool {
+        self.payload.as_ref().is_some_and(|underway| matches!(underway.frame, Frame::Part { .. }))
+    }
+
     /// Whether a frame has begun and not ended.
     pub(super) fn is_within_a_frame(&self) -> bool {
         self.started > 0 || self.payload.is_some() || self.rails.as_ref().is_some_and(|rails| rails.cut.is_some())

@@ -24,6 +24,8 @@ const SENDERS: usize = 16;
 const SLOTS: usize = 4;
 /// The speed of every port.
 const MBIT_PER_S: usize = 1000;
+/// The speed of the senders' ports at last: ten of them fill the receiver's.
+const SLOW_MBIT_PER_S: usize = 100;
 const BUFFER: usize = 256_000;
 
 /// The congestion controls that systems commonly have.
@@ -52,10 +54,20 @@ pub(super) fn bench() -> anyhow::Result<()> {
             continue;
         }
         hosts.use_control(control)?;
-        let figures = LIBRARIES.map(|(library, _)| run(&hosts, &stage, library, ranks));
-        print(control, ranks, &figures.into_iter().collect::<anyhow::Result<Vec<_>>>()?);
+        measure(&hosts, &stage, control, MBIT_PER_S)?;
     }
+    hosts.use_control(CONTROLS[0])?;
+    hosts.slow_senders()?;
+    let title = format!("{}, senders of {SLOW_MBIT_PER_S} Mbit/s", CONTROLS[0]);
+    measure(&hosts, &stage, &title, SLOW_MBIT_PER_S)?;
     quiet(hosts.within(0, stage.command("rsd")?).args(["stop", "--force", "--dvm", &daemon(0)])).map(drop)
+}
+
+/// Prints a table; the senders' ports have this speed.
+fn measure(hosts: &Hosts, stage: &Stage, title: &str, senders_mbit_per_s: usize) -> anyhow::Result<()> {
+    let figures = LIBRARIES.map(|(library, _)| run(hosts, stage, library, SENDERS * SLOTS));
+    print(title, senders_mbit_per_s, &figures.into_iter().collect::<anyhow::Result<Vec<_>>>()?);
+    Ok(())
 }
 
 fn compile(stage: &Stage) -> anyhow::Result<()> {
@@ -86,12 +98,14 @@ fn run(hosts: &Hosts, stage: &Stage, library: &str, ranks: usize) -> anyhow::Res
     figures.collect::<Option<Figures>>().with_context(|| format!("{library} printed {told:?}"))
 }
 
-fn print(control: &str, ranks: usize, figures: &[Figures]) {
+fn print(title: &str, senders_mbit_per_s: usize, figures: &[Figures]) {
+    let ranks = SENDERS * SLOTS;
     let columns = LIBRARIES.map(|(_, name)| format!(" {name}: median (ms) | 99 % within (ms) | MB/s |"));
-    println!("\n| {control}, bytes | line rate (ms) |{}", columns.concat());
+    println!("\n| {title}, bytes | line rate (ms) |{}", columns.concat());
     println!("|---|---|{}", "---|".repeat(3 * columns.len()));
     for bytes in figures.first().into_iter().flat_map(|figures| figures.keys()) {
-        let line_ms = (bytes * ranks * 8) as f64 / (MBIT_PER_S * 1000) as f64;
+        let bits_per_ms = (MBIT_PER_S * 1000).min(senders_mbit_per_s * 1000 * SENDERS);
+        let line_ms = (bytes * ranks * 8) as f64 / bits_per_ms as f64;
         let cells = figures.iter().map(|figures| match figures.get(bytes) {
             Some([median, most]) => {
                 let rate = (bytes * ranks) as f64 / median;
@@ -161,6 +175,12 @@ impl Hosts {
             let route = format!("10.77.0.0/24 dev eth0 proto kernel scope link src {}", address(host));
             ip(&namespace(host), &format!("route replace {route} congctl {control}"))
         })
+    }
+
+    /// The senders' own queues become slow.
+    fn slow_senders(&self) -> anyhow::Result<()> {
+        let slow = format!("qdisc change dev eth0 root tbf rate {SLOW_MBIT_PER_S}mbit burst 64kb limit 2mb");
+        (1..=SENDERS).try_for_each(|host| tc(&namespace(host), &slow))
     }
 
     /// The command on a host.

@@ -1,6 +1,6 @@
 //! Long messages from many hosts at once.
 
-use super::super::admission::{ADMITTED, STALL};
+use super::super::admission::{FEWEST, STALL};
 use super::*;
 use std::net::IpAddr;
 
@@ -11,9 +11,14 @@ fn on_host(rank: u32, host: u8) -> TcpConfig {
     TcpConfig { listen: Listen::At(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host))), ..config(rank) }
 }
 
-/// A receiver, which is the first, and this many connected peers on other hosts.
+/// Longer than any test takes.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A receiver, which is the first, and this many connected peers on other hosts, four of which it admits. None counts as silent.
 fn receiver_and(peers: u32) -> Vec<Process> {
-    connected_to_first((0..=peers).map(|rank| on_host(rank, 2 + rank as u8)))
+    let mut world = connected_to_first((0..=peers).map(|rank| on_host(rank, 2 + rank as u8)));
+    world[0].tcp.admission.limit(FEWEST, HOUR);
+    world
 }
 
 fn connected_to_first(configs: impl Iterator<Item = TcpConfig>) -> Vec<Process> {
@@ -86,7 +91,7 @@ fn further_requests_to_an_admitted_peer_wait_only_for_those_before_them() {
     assert_eq!(got(&world[1]), 3);
     // Twice as much is outstanding as one message has.
     answer(&mut world, 1, LEN);
-    assert_eq!(world[0].tcp.links.iter().filter(|(_, link)| link.is_admitted).count(), ADMITTED);
+    assert_eq!(world[0].tcp.links.iter().filter(|(_, link)| link.standing.is_admitted).count(), FEWEST);
 }
 
 #[test]
@@ -95,10 +100,11 @@ fn peers_that_send_nothing_do_not_stop_the_others() {
     (1..=8).for_each(|rank| request(&mut world, rank));
     assert_eq!(requested(&mut world), [1, 2, 3, 4]);
     let mut now = Instant::now();
-    for (rest, expected) in [(0, 4), (1, 5), (2, 7), (3, 8)] {
+    // The first look begins to count; the second finds four silent, so there is room for eight more.
+    for (look, expected) in [(0, 4), (1, 4), (2, 8)] {
         world[0].tcp.relieve(now);
-        now += STALL;
-        assert_eq!(requested(&mut world).len(), expected, "{rest}");
+        now += HOUR;
+        assert_eq!(requested(&mut world).len(), expected, "look {look}");
     }
     // Then four again.
     (1..=8).for_each(|rank| answer(&mut world, rank, LEN));
@@ -108,23 +114,42 @@ fn peers_that_send_nothing_do_not_stop_the_others() {
 }
 
 #[test]
-fn a_process_that_sleeps_wakes_for_a_stall() {
+fn a_peer_that_sends_only_other_messages_is_silent() {
+    let mut world = receiver_and(6);
+    (1..=6).for_each(|rank| request(&mut world, rank));
+    for look in 0..3 {
+        answer(&mut world, 2, LEN / 4);
+        until(&mut world, |world| world[1].send(0, &eager(look), b"more").is_ok());
+        let is_there = |(_, frame, _): &(_, Frame, _)| *frame == eager(look);
+        until(&mut world, |world| world[0].received.frames.iter().any(is_there));
+        world[0].tcp.relieve(Instant::now() + look as u32 * HOUR);
+    }
+    let links = world[0].tcp.links.iter().filter(|(_, link)| link.standing.is_admitted);
+    // All but the second are silent, so that the others have got places.
+    assert_eq!(links.count(), 6);
+    assert_eq!(world[0].tcp.admission.silent(), 3);
+}
+
+#[test]
+fn a_process_that_sleeps_wakes_for_silent_peers() {
     let mut world = receiver_and(5);
+    world[0].tcp.admission.limit(FEWEST, STALL);
+    let start = Instant::now();
     (1..=5).for_each(|rank| request(&mut world, rank));
     let limit = world[0].tcp.prepare_sleep().unwrap();
     assert!(limit <= STALL, "{limit:?}");
-    let start = Instant::now();
     while world[0].tcp.admission.is_waiting() {
         assert!(start.elapsed() < Duration::from_secs(30), "timed out");
         world[0].sleep();
     }
-    assert!(start.elapsed() >= STALL - Duration::from_millis(1));
+    assert!(start.elapsed() >= STALL);
     assert_eq!(requested(&mut world), [1, 2, 3, 4, 5]);
 }
 
 #[test]
-fn a_process_that_polls_sees_a_stall_whatever_others_send() {
+fn a_process_that_polls_sees_silent_peers_whatever_others_send() {
     let mut world = receiver_and(6);
+    world[0].tcp.admission.limit(FEWEST, STALL);
     (1..=5).for_each(|rank| request(&mut world, rank));
     let mut tag = 0;
     until(&mut world, |world| {
@@ -133,6 +158,38 @@ fn a_process_that_polls_sees_a_stall_whatever_others_send() {
         !world[0].tcp.admission.is_waiting()
     });
     assert_eq!(requested(&mut world), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_request_whose_peer_does_not_read_holds_up_no_other() {
+    let mut world = receiver_and(6);
+    (1..=4).for_each(|rank| request(&mut world, rank));
+    // So much is queued for the sixth, which does not read, that a request finds no room.
+    for len in [60_000, 0] {
+        let mut refused = 0;
+        while refused < 100 {
+            let is_accepted = world[0].send(6, &Frame::Part { receive: 9 }, &vec![7; len]).is_ok();
+            refused = if is_accepted { 0 } else { refused + 1 };
+            world[0].turn();
+        }
+    }
+    request(&mut world, 6);
+    let (world, _sixth) = world.split_at_mut(6);
+    answer(world, 2, LEN);
+    assert!(world[0].tcp.admission.is_waiting());
+    request(world, 5);
+    assert_eq!(requested(world), [1, 2, 3, 4, 5]);
+    assert!(world[0].tcp.admission.is_waiting());
+}
+
+#[test]
+fn there_is_no_limit_until_data_are_lost() {
+    let mut world = connected_to_first((0..=9).map(|rank| on_host(rank, 2 + rank as u8)));
+    (1..=9).for_each(|rank| request(&mut world, rank));
+    assert_eq!(requested(&mut world), (1..=9).collect::<Vec<_>>());
+    (1..=9).for_each(|rank| answer(&mut world, rank, LEN));
+    assert_eq!(world[0].tcp.admission.most(), None);
+    assert!(world[0].tcp.links.iter().all(|(_, link)| !link.standing.is_admitted));
 }
 
 #[test]
@@ -162,7 +219,7 @@ fn a_peer_that_is_lost_or_cut_frees_its_place_and_its_requests() {
         });
         let admission = &world[0].tcp.admission;
         assert!(admission.is_waiting());
-        assert_eq!(world[0].tcp.links.iter().filter(|(_, link)| link.is_admitted).count(), ADMITTED);
+        assert_eq!(world[0].tcp.links.iter().filter(|(_, link)| link.standing.is_admitted).count(), FEWEST);
     }
 }
 
@@ -182,11 +239,11 @@ fn peers_on_the_same_host_are_not_limited() {
     let mut world = connected_to_first((0..=6).map(config));
     (1..=6).for_each(|rank| request(&mut world, rank));
     assert_eq!(requested(&mut world), [1, 2, 3, 4, 5, 6]);
-    assert!(world[0].tcp.links.iter().all(|(_, link)| !link.is_far && !link.is_admitted));
+    assert!(world[0].tcp.links.iter().all(|(_, link)| !link.is_far && !link.standing.is_admitted));
 }
 
 #[test]
-fn the_eager_limit_is_lower_on_a_crowded_connection_and_for_that_peer_only() {
+fn the_eager_limit_is_lower_on_a_lossy_connection_and_for_that_peer_only() {
     let mut world = receiver_and(2);
     let limit = |world: &[Process], rank| world[0].tcp.limits(Peer(rank)).eager;
     let start = Instant::now();
@@ -199,34 +256,34 @@ fn the_eager_limit_is_lower_on_a_crowded_connection_and_for_that_peer_only() {
     // As if most of it had been sent again.
     let link = world[0].tcp.links.get_mut(id).unwrap();
     let before = socket::Resent { segments: 10_u32.wrapping_neg(), segment_bytes: 0 };
-    assert!(link.crowd.is_some() && link.sent > 20_000);
-    link.crowd = Some(Box::new(crowd::Crowd::new(link.sent, before, start)));
+    assert!(link.loss.is_some() && link.sent > 20_000);
+    link.loss = Some(Box::new(loss::Loss::new(link.sent, before, start)));
     let now = Instant::now() + Duration::from_secs(1);
-    world[0].tcp.look_at_crowd(id, now);
-    assert_eq!((limit(&world, 1), limit(&world, 2)), (CROWDED_EAGER, LIMITS.eager));
-    assert_eq!(world[0].tcp.limits(Peer(1)).eager_device, CROWDED_EAGER);
-    world[0].tcp.expire_crowds(now + crowd::REMEMBER / 2);
-    assert_eq!(limit(&world, 1), CROWDED_EAGER);
-    world[0].tcp.expire_crowds(now + crowd::REMEMBER);
-    assert_eq!((limit(&world, 1), world[0].tcp.crowded), (LIMITS.eager, 0));
-    // A crowded connection that ends is none.
-    let again = now + crowd::REMEMBER;
+    world[0].tcp.look_for_loss(id, now);
+    assert_eq!((limit(&world, 1), limit(&world, 2)), (LOSSY_EAGER, LIMITS.eager));
+    assert_eq!(world[0].tcp.limits(Peer(1)).eager_device, LOSSY_EAGER);
+    world[0].tcp.forget_losses(now + loss::REMEMBER / 2);
+    assert_eq!(limit(&world, 1), LOSSY_EAGER);
+    world[0].tcp.forget_losses(now + loss::REMEMBER);
+    assert_eq!((limit(&world, 1), world[0].tcp.lossy), (LIMITS.eager, 0));
+    // A lossy connection that ends is none.
+    let again = now + loss::REMEMBER;
     let link = world[0].tcp.links.get_mut(id).unwrap();
-    link.crowd = Some(Box::new(crowd::Crowd::new(link.sent, before, start)));
-    world[0].tcp.look_at_crowd(id, again);
-    assert_eq!(world[0].tcp.crowded, 1);
+    link.loss = Some(Box::new(loss::Loss::new(link.sent, before, start)));
+    world[0].tcp.look_for_loss(id, again);
+    assert_eq!(world[0].tcp.lossy, 1);
     world[0].tcp.cut(Peer(1));
-    assert_eq!((limit(&world, 1), world[0].tcp.crowded), (LIMITS.eager, 0));
+    assert_eq!((limit(&world, 1), world[0].tcp.lossy), (LIMITS.eager, 0));
 }
 
 #[test]
 fn short_messages_and_those_to_the_same_host_cost_no_look_at_the_connection() {
     let mut world = receiver_and(1);
-    until(&mut world, |world| world[0].send(1, &eager(1), &[7; CROWDED_EAGER - 1]).is_ok());
+    until(&mut world, |world| world[0].send(1, &eager(1), &[7; LOSSY_EAGER - 1]).is_ok());
     until(&mut world, |world| world[0].send(1, &Frame::Part { receive: 3 }, &[7; 100_000]).is_ok());
     let mut near = connected();
     until(&mut near, |near| near[0].send(1, &eager(1), &[7; 100_000]).is_ok());
     for process in [&world[0], &near[0]] {
-        assert!(process.tcp.links.iter().all(|(_, link)| link.crowd.is_none()));
+        assert!(process.tcp.links.iter().all(|(_, link)| link.loss.is_none()));
     }
 }
