@@ -8,8 +8,8 @@
 //!
 //! There is no limit until the network loses data: how many senders fill a port depends on their speed and on its. The kernel counts the
 //! segments that arrived before others that had been sent earlier. If these are many while more than [`FEWEST`] peers were admitted, half as
-//! many are from now on, but never fewer than [`FEWEST`]; and one more after requests have waited for half a second without loss. So the
-//! number comes down within a few bursts, and stays a little below what loses data.
+//! many are from now on, but never fewer than [`FEWEST`]. While requests wait and nothing is lost, the number grows: quickly to just below
+//! the one that lost data last, and slowly from there. So it comes down within a few bursts, and then stays close to what the port bears.
 //!
 //! An admitted peer may be computing, and send nothing until it calls MPI again. One that has sent nothing of a long message for [`STALL`]
 //! while requests wait takes no place, and its place goes to two others. So no request waits forever.
@@ -36,8 +36,12 @@ pub(super) const FEWEST: usize = 4;
 /// rounded up to the kernel's ticks ([`socket`]), or else a peer whose segments were lost would count as one that computes.
 pub(super) const STALL: Duration = Duration::from_millis(20);
 
-/// One more peer is admitted after requests have waited for so many times [`STALL`] without loss: half a second.
-const GROW: u32 = 25;
+/// One more peer is admitted after requests have waited for so many times [`STALL`] without loss, below the number that lost data last:
+/// 0.1 s.
+const QUICK: u32 = 5;
+
+/// And this is how long it takes to try that number again, and more: 1 s.
+const SLOW: u32 = 50;
 
 /// Losses at most this long after each other are one: what was sent before the first of them had an effect.
 pub(super) const ONE_LOSS: Duration = Duration::from_millis(20);
@@ -51,6 +55,8 @@ pub(super) struct Admission {
     silent: usize,
     /// How many there may be, without the silent ones; `None` as long as nothing was lost.
     most: Option<usize>,
+    /// How many there were when data were lost last.
+    ceiling: usize,
     /// The largest number of admitted links since there was none, or since the last loss.
     peak: usize,
     lost_at: Option<Instant>,
@@ -78,6 +84,7 @@ impl Admission {
             admitted: 0,
             silent: 0,
             most: None,
+            ceiling: 0,
             peak: 0,
             lost_at: None,
             waiting: VecDeque::new(),
@@ -115,7 +122,7 @@ impl Admission {
             return;
         }
         let level = self.most.map_or(self.peak, |most| most.min(self.peak));
-        self.most = Some((level / 2).max(FEWEST));
+        (self.most, self.ceiling) = (Some((level / 2).max(FEWEST)), level);
         self.peak = self.admitted;
         self.lost_at = Some(now);
         self.looks = 0;
@@ -150,7 +157,8 @@ impl Admission {
             return false;
         }
         self.looks += 1;
-        if self.looks == GROW {
+        let is_low = self.most.is_some_and(|most| most + 1 < self.ceiling);
+        if self.looks >= if is_low { QUICK } else { SLOW } {
             self.looks = 0;
             self.most = self.most.map(|most| most + 1);
         }
@@ -325,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn each_loss_halves_the_number_and_time_without_loss_adds_one() {
+    fn each_loss_halves_the_number_and_it_grows_again_quickly_below_what_was_lost() {
         let mut admission = of(64);
         assert!(admission.has_place(false) && admission.is_crowd());
         let start = Instant::now();
@@ -334,21 +342,24 @@ mod tests {
             admission.on_loss(start + Duration::from_millis(ms));
             most.extend(admission.most);
         }
-        assert_eq!(most, [32, 32, 16, 8, 4, 4, 4]);
+        assert_eq!((most, admission.ceiling), (vec![32, 32, 16, 8, 4, 4, 4], 4));
         let frame = Frame::Clear { send: 0, receive: 0, len: 1 };
         admission.waiting.push_back(Request { link: 0, frame, len: 1 });
         let mut now = start + Duration::from_secs(1);
         assert!(!admission.is_due(now));
-        for turn in 0..25 {
-            assert_eq!(admission.most, Some(4), "{turn}");
-            now += STALL;
-            assert!(admission.is_due(now) && !admission.is_due(now));
+        admission.ceiling = 6;
+        for (looks, most) in [(QUICK, 5), (SLOW, 6), (SLOW, 7)] {
+            for look in 0..looks {
+                assert_eq!(admission.most, Some(most - 1), "{look}");
+                now += STALL;
+                assert!(admission.is_due(now) && !admission.is_due(now));
+            }
+            assert_eq!(admission.most, Some(most));
         }
-        assert_eq!(admission.most, Some(5));
         // Time without waiting requests does not count.
         admission.remove(0);
         assert!(!admission.is_due(now + Duration::from_secs(9)));
-        assert_eq!((admission.most, admission.deadline()), (Some(5), None));
+        assert_eq!((admission.most, admission.deadline()), (Some(7), None));
     }
 
     #[test]
