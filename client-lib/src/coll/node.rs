@@ -6,15 +6,16 @@
 //! ```text
 //!  head:    | broken | sleepers | round 0 | … | round 31 | groups 0 | … | groups 31 |     lines of 128 bytes
 //!  round:   | arrivals: u64 |  | done: u64 | verdict: u64 | result: 48 bytes |
-//!  groups:  | arrivals: u64 | …                                 a line for each group
+//!  groups:  | arrivals: u64 |  | told: u64 | signs: u64 | …      a line for each group
 //!  marks:   | member 0: 0 1 … 31 | member 1: 0 1 … 31 | …       64 bytes each
 //!  mark:    | number + 1: u64 | stamp: u64 | data: 48 bytes |
+//!  packs:   | 0 | 1 | … | 31 |                                  16 bytes for each member, if data are packed
 //!  notes:   | member 0: 0 1 … 31 | … | results: 0 1 … 31 |      2 KiB each
 //!  posts:   of non-blocking operations: see [`Outbox`]
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |        each as long as the longest data
 //! ```
 //!
-//! Operation k uses the marks, the notes and the round k modulo 32, and the slots k modulo 4. A member that arrives at k + 1 has read
+//! Operation k uses the marks, the packs, the notes and the round k modulo 32, and the slots k modulo 4. A member that arrives at k + 1 has read
 //! everything that it needed from k. So once all members have arrived at k - 31, the marks of k - 32 are free, and once they have arrived at
 //! k - 3, the slots of k - 4. An operation waits for that before it begins; it rarely has to. Data of up to 48 bytes travel in the same line as
 //! the mark, those of up to 2 KiB in a note: ranks that share cores can thus be far apart before one has to give its core to another.
@@ -53,6 +54,7 @@ mod meeting;
 #[cfg(test)]
 mod models;
 mod outbox;
+mod packing;
 mod pull;
 mod sharing;
 #[cfg(test)]
@@ -75,7 +77,7 @@ pub use work::{Work, refuse};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use counting::{Counters, Groups, Membership, Sign};
+use counting::{Counters, Groups, Membership, Prefix, Sign};
 
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, writes};
@@ -97,6 +99,10 @@ pub(super) const SLOTS: u64 = 2;
 
 /// Data of up to this many bytes fit in the mark.
 pub(super) const SMALL: usize = 48;
+/// The longest block that is packed: a line then has those of four members. To pack blocks twice as long, 32 members make as many moves as that
+/// saves.
+pub(super) const PACKED: usize = 16;
+
 /// Data of up to this many bytes fit in a note.
 pub(super) const NOTE: usize = 2048;
 
@@ -144,11 +150,15 @@ pub(super) struct Mark {
     data: UnsafeCell<[u8; SMALL]>,
 }
 
+/// A member's part of the packs of an operation, if its block is the longest one.
+pub(super) type Pack = UnsafeCell<[u8; PACKED]>;
+
 /// One member's view of the shared memory.
 pub struct Node {
     area: Area,
     rank: u32,
     membership: Membership,
+    prefix: Prefix,
     /// The part of a slot for each other member.
     share: usize,
     /// The number of this member's next operation.
@@ -187,8 +197,10 @@ impl Node {
         let word = RandomState::new().build_hasher().finish();
         let checked = vec![0; area.shape().members as usize];
         let (pid, word) = (std::process::id(), Box::new(word));
+        let membership = Membership::of(rank, area.shape());
         Self {
-            membership: Membership::of(rank, area.shape()),
+            membership,
+            prefix: if area.shape().packs() { membership.prefix() } else { Prefix::default() },
             share: way::share(area.shape().slot, area.shape().members),
             area,
             rank,
@@ -320,7 +332,8 @@ impl Node {
         if awaited {
             self.wake();
         }
-        let last = self.counters(number).count(self.membership, Sign::of(stamp));
+        let complete = |signs| self.complete_group(number, stamp, signs);
+        let last = self.counters(number).count(self.membership, Sign::of(stamp), complete);
         (number, last.map_or(Arrival::Wait, |are_alike| Arrival::Last { are_alike }))
     }
 

@@ -11,8 +11,17 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
-use super::{DEPTH, Head, LETTER, Mark, NOTE, POSTS, SLOTS};
+use super::{DEPTH, Head, LETTER, Mark, NOTE, PACKED, POSTS, Pack, SLOTS};
 use crate::shared_memory::sync::{AtomicU64, Line};
+
+/// Of fewer members, to pack short data ([`super::packing`]) takes as long as it saves.
+#[cfg(not(loom))]
+const FEWEST: u32 = 32;
+#[cfg(loom)]
+const FEWEST: u32 = 3;
+
+/// How many of the longest blocks fit in a cache line.
+const PACKS_IN_LINE: usize = 64 / PACKED;
 
 /// The dimensions of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +46,28 @@ impl Shape {
         sound.then_some(self)
     }
 
+    /// Whether short data are packed.
+    #[inline(always)]
+    pub(super) fn packs(self) -> bool {
+        self.in_groups && self.members >= FEWEST
+    }
+
     fn marks(self) -> usize {
         self.members as usize * DEPTH as usize
     }
 
+    fn packs_at(self) -> usize {
+        size_of::<Head>() + self.marks() * size_of::<Mark>()
+    }
+
+    /// The packs of an operation: whole lines.
+    fn packs_each(self) -> usize {
+        let each = if self.packs() { self.members as usize } else { 0 };
+        each.next_multiple_of(PACKS_IN_LINE)
+    }
+
     fn notes_at(self) -> usize {
-        (size_of::<Head>() + self.marks() * size_of::<Mark>()).next_multiple_of(4096)
+        (self.packs_at() + self.packs_each() * DEPTH as usize * size_of::<Pack>()).next_multiple_of(4096)
     }
 
     fn posts(self) -> usize {
@@ -71,6 +96,8 @@ impl Shape {
 }
 
 const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Pack>() * PACKS_IN_LINE == size_of::<Mark>());
 
 /// A mapped area: a memfd that can neither shrink nor grow, in which only pages that are used exist. A child made by
 /// fork does not inherit it. Copies are of one mapping.
@@ -78,6 +105,7 @@ const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
 pub struct Area {
     head: NonNull<Head>,
     marks: NonNull<Mark>,
+    packs: NonNull<Pack>,
     notes: NonNull<u8>,
     posts: NonNull<Mark>,
     read: NonNull<Line<AtomicU64>>,
@@ -132,9 +160,9 @@ impl Area {
         // SAFETY: within the mapping, by the sizes in `Shape`.
         let [marks, notes, posts, read, letters] = unsafe { places.map(|at| base.add(at)) };
         // SAFETY: as above.
-        let slots = unsafe { base.add(shape.slots_at()) };
-        let (head, marks, posts, read) = (base.cast(), marks.cast(), posts.cast(), read.cast());
-        let area = Self { head, marks, notes, posts, read, letters, slots, shape, _mapping: mapping };
+        let [packs, slots] = unsafe { [shape.packs_at(), shape.slots_at()].map(|at| base.add(at)) };
+        let (head, marks, packs, posts, read) = (base.cast(), marks.cast(), packs.cast(), posts.cast(), read.cast());
+        let area = Self { head, marks, packs, notes, posts, read, letters, slots, shape, _mapping: mapping };
         // SAFETY: the mapping just made.
         unsafe { madvise(base.cast(), shape.total(), MmapAdvise::MADV_DONTFORK) }?;
         Ok(area)
@@ -155,6 +183,14 @@ impl Area {
     pub(super) fn marks(&self) -> &[Mark] {
         // SAFETY: this many marks lie within the mapping, and any bytes are valid marks.
         unsafe { std::slice::from_raw_parts(self.marks.as_ptr(), self.shape.marks()) }
+    }
+
+    /// The packs of an operation, one for each member, if data are packed.
+    #[inline(always)]
+    pub(super) fn packs(&self, operation: u64) -> &[Pack] {
+        let (at, each) = ((operation % DEPTH) as usize, self.shape.packs_each());
+        // SAFETY: so many packs of each of `DEPTH` operations lie within the mapping, and any bytes are valid packs.
+        unsafe { std::slice::from_raw_parts(self.packs.add(at * each).as_ptr(), each) }
     }
 
     /// The start of a note; the notes of member `members` are the results.
@@ -199,11 +235,20 @@ impl Area {
 #[cfg(loom)]
 impl Area {
     /// For models: an area over memory that outlives it.
-    pub(super) fn over(head: &Head, marks: &[Mark], posts: &[Mark], read: &[Line<AtomicU64>], shape: Shape) -> Self {
+    pub(super) fn over(
+        head: &Head,
+        marks: &[Mark],
+        packs: &[Pack],
+        posts: &[Mark],
+        read: &[Line<AtomicU64>],
+        shape: Shape,
+    ) -> Self {
         let none = NonNull::dangling();
+        assert!(packs.len() >= shape.packs_each() * DEPTH as usize);
         Self {
             head: head.into(),
             marks: NonNull::from(marks).cast(),
+            packs: NonNull::from(packs).cast(),
             notes: none,
             posts: NonNull::from(posts).cast(),
             read: NonNull::from(read).cast(),

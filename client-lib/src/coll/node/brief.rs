@@ -5,8 +5,8 @@ mod uneven;
 
 pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
-use super::combine::combine;
-use super::mailboxes::{Awaited, Mailboxes};
+use super::combine::{Left, combine};
+use super::mailboxes::{Awaited, Mailboxes, Packed};
 use super::way::is_sliced;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};
 use super::{Arrival, NOTE, Node, Shape};
@@ -122,16 +122,18 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     fn compute(self, node: &Node, number: u64) {
         if let Call::Allreduce { .. } | Call::Reduce { .. } = self.call {
             let len = self.block();
-            node.with_result(number, len, |result| self.combine(node, number, node.size(), len, 0, result.cast()));
+            let packed = node.packed(number, len, Awaited::All);
+            let left = Left { packed, ..Left::unpacked(number, node.size(), len) };
+            node.with_result(number, len, |result| self.combine(node, left, 0, result.cast()));
         }
     }
 
-    /// Combines a block, `at` bytes into the `whole` that the first members have left, into `result`.
+    /// Combines a block, `at` bytes into what each of the first members has left, into `result`.
     #[inline(always)]
-    fn combine(self, node: &Node, number: u64, members: u32, whole: usize, at: usize, result: *mut u8) {
+    fn combine(self, node: &Node, left: Left, at: usize, result: *mut u8) {
         let (Some(kernel), Some(count), len) = (self.kernel, elements(self.call), self.block()) else { return };
         // SAFETY: `combine` passes the addresses of `len` bytes of elements.
-        combine(node, number, members, whole, (at, len), result, |from, into| unsafe { kernel.run(from, into, count) });
+        combine(node, left, (at, len), result, move |from, into| unsafe { kernel.run(from, into, count) });
     }
 
     /// Reads the data that it waited for.
@@ -146,8 +148,14 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             Call::Scatter { .. } => self.keep(at(me), 0),
             Call::Gather { root, .. } if root != me => {}
             Call::Gather { .. } | Call::Allgather { .. } => {
-                for member in (0..size).filter(|member| *member != me) {
-                    self.take(node, number, member, len, 0, at(member));
+                let packed = node.packed(number, len, Awaited::All);
+                if packed.members() == size {
+                    self.take_packed(packed, 0, me);
+                    self.take_packed(packed, me + 1, size);
+                } else {
+                    for member in (0..size).filter(|member| *member != me) {
+                        self.take(node, number, member, len, 0, at(member));
+                    }
                 }
                 self.keep(0, at(me));
             }
@@ -166,12 +174,17 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
                     unsafe { self.recv.copy_from(result.cast(), len) }
                 });
             }
-            Call::Allreduce { .. } | Call::Reduce { .. } => self.combine(node, number, size, len, 0, self.recv),
-            Call::ReduceScatterBlock { .. } => {
-                self.combine(node, number, size, size as usize * len, at(me), self.recv);
+            Call::Allreduce { .. } | Call::Reduce { .. } => {
+                self.combine(node, Left::unpacked(number, size, len), 0, self.recv);
             }
-            Call::Scan { .. } => self.combine(node, number, me + 1, len, 0, self.recv),
-            Call::Exscan { .. } => self.combine(node, number, me, len, 0, self.recv),
+            Call::ReduceScatterBlock { .. } => {
+                self.combine(node, Left::unpacked(number, size, size as usize * len), at(me), self.recv);
+            }
+            Call::Scan { .. } | Call::Exscan { .. } => {
+                let members = if let Call::Scan { .. } = self.call { me + 1 } else { me };
+                let packed = node.packed(number, len, Awaited::Before(me));
+                self.combine(node, Left { packed, ..Left::unpacked(number, members, len) }, 0, self.recv);
+            }
         }
     }
 
@@ -184,6 +197,15 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             // SAFETY: the block lies within the member's data, and within what this member gets.
             unsafe { self.recv.add(to).copy_from(data, self.block()) }
         });
+    }
+
+    /// Takes the packed blocks of members that follow each other.
+    #[inline(always)]
+    fn take_packed(self, packed: Packed, first: u32, end: u32) {
+        let (len, start) = ((end - first) as usize * self.block(), packed.block(first, self.block()));
+        reads(start, len);
+        // SAFETY: the blocks lie in the packs of the operation, and within what this member gets.
+        unsafe { self.recv.add(first as usize * self.block()).copy_from(start, len) };
     }
 
     /// Takes the block that a member has left for this one among those for all others.

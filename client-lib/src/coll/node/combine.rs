@@ -12,9 +12,9 @@
 //!
 //! Every element is combined by one member, in the order of ranks, so all members get the same bits.
 
-use super::mailboxes::Mailboxes;
+use super::mailboxes::{Awaited, Mailboxes, Packed};
 use super::way::slice;
-use super::work::{Work, write};
+use super::work::{Work, awaited, write};
 use super::{Arrival, Node};
 use crate::memory::Buffer;
 use crate::shared_memory::sync::{reads, writes};
@@ -24,8 +24,9 @@ impl Work<'_> {
     pub(super) fn combine_slice(&self, node: &Node, number: u64) {
         let (_, len) = self.cut.piece(self.index - 1);
         let part = slice(len, self.cut.unit, node.rank, node.size());
+        let left = Left::unpacked(number, node.size(), len);
         node.with_result(number, len, |result| {
-            self.combine(node, number, node.size(), len, part, result.cast::<u8>().wrapping_add(part.0));
+            self.combine(node, left, part, result.cast::<u8>().wrapping_add(part.0));
         });
     }
 
@@ -33,9 +34,9 @@ impl Work<'_> {
     pub(super) fn combine_for_all(&self, node: &Node, number: u64) {
         if !self.cut.is_sliced {
             let (_, len) = self.cut.piece(self.index);
-            node.with_result(number, len, |result| {
-                self.combine(node, number, node.size(), len, (0, len), result.cast());
-            });
+            let packed = node.packed(number, self.cut.block(), Awaited::All);
+            let left = Left { packed, ..Left::unpacked(number, node.size(), len) };
+            node.with_result(number, len, |result| self.combine(node, left, (0, len), result.cast()));
         }
     }
 
@@ -57,7 +58,9 @@ impl Work<'_> {
     /// Combines the piece that the first members have left, into the user's memory.
     pub(super) fn combine_first(&self, mail: &impl Mailboxes, number: u64, members: u32) {
         let (at, len) = self.cut.piece(self.index);
-        self.combine_for_user(mail, number, members, len, (0, len), at);
+        let packed = mail.packed(number, self.cut.block(), awaited(self.call, mail.rank()));
+        let left = Left { packed, ..Left::unpacked(number, members, len) };
+        self.combine_for_user(mail, left, (0, len), at);
     }
 
     /// Leaves what a reduce-scatter combines: all parts at their places if they fit, otherwise a piece of each part.
@@ -82,11 +85,11 @@ impl Work<'_> {
         let (at, len) = self.cut.piece_of(len, self.index);
         if self.are_parts_whole(mail) {
             let all = self.all_parts(mail.size());
-            return self.combine_for_user(mail, number, mail.size(), all, (first, len), 0);
+            return self.combine_for_user(mail, Left::unpacked(number, mail.size(), all), (first, len), 0);
         }
         let piece = self.cut.piece(0).1;
-        let whole = piece * mail.size() as usize;
-        self.combine_for_user(mail, number, mail.size(), whole, (mail.rank() as usize * piece, len), at);
+        let left = Left::unpacked(number, mail.size(), piece * mail.size() as usize);
+        self.combine_for_user(mail, left, (mail.rank() as usize * piece, len), at);
     }
 
     fn are_parts_whole(&self, mail: &impl Mailboxes) -> bool {
@@ -106,66 +109,91 @@ impl Work<'_> {
         at + len
     }
 
-    /// Combines bytes (offset, length) of the `whole` that the first members have left, into the user's memory from byte `at` on.
-    fn combine_for_user(
-        &self,
-        mail: &impl Mailboxes,
-        number: u64,
-        members: u32,
-        whole: usize,
-        part: (usize, usize),
-        at: usize,
-    ) {
+    /// Combines bytes (offset, length) of what the first members have left, into the user's memory from byte `at` on.
+    fn combine_for_user(&self, mail: &impl Mailboxes, left: Left, part: (usize, usize), at: usize) {
         let recv = &self.operands.recv.buffer;
-        let (Some(result), true) = (recv.as_contiguous(), members > 0 && recv.len() >= at + part.1) else { return };
-        self.combine(mail, number, members, whole, part, result.wrapping_add(at));
+        let has_room = left.members > 0 && recv.len() >= at + part.1;
+        let (Some(result), true) = (recv.as_contiguous(), has_room) else { return };
+        self.combine(mail, left, part, result.wrapping_add(at));
     }
 
-    /// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room
-    /// for them.
+    /// Combines bytes (offset, length) of what the first members have left, in rank order, into `result`, which has room for them.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
-    fn combine(
-        &self,
-        mail: &impl Mailboxes,
-        number: u64,
-        members: u32,
-        whole: usize,
-        part: (usize, usize),
-        result: *mut u8,
-    ) {
+    fn combine(&self, mail: &impl Mailboxes, left: Left, part: (usize, usize), result: *mut u8) {
         let Some(reduction) = self.reduction else { return };
         let count = part.1 / self.cut.unit;
         // SAFETY: `combine` passes the addresses of so many elements.
-        combine(mail, number, members, whole, part, result, |from, into| unsafe { reduction.apply(from, into, count) });
+        combine(mail, left, part, result, move |from, into| unsafe { reduction.apply(from, into, count) });
     }
 }
 
-/// Combines bytes (offset, length) of the `whole` that the first members have left, in rank order, into `result`, which has room for
-/// them: `apply(from, into)` combines the elements of one of them with what is there.
+/// What the first members have left at an operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    pub(super) number: u64,
+    pub(super) members: u32,
+    /// The bytes of each member.
+    pub(super) whole: usize,
+    /// Those that are packed.
+    pub(super) packed: Packed,
+}
+
+impl Left {
+    #[inline(always)]
+    pub(super) fn unpacked(number: u64, members: u32, whole: usize) -> Self {
+        Self { number, members, whole, packed: Packed::NONE }
+    }
+}
+
+/// Combines bytes (offset, length) of what the first members have left, in rank order, into `result`, which has room for them:
+/// `apply(from, into)` combines the elements of one of them with what is there.
 #[inline(always)]
-#[expect(unsafe_code, reason = "elements at addresses")]
 pub(super) fn combine(
     mail: &impl Mailboxes,
-    number: u64,
-    members: u32,
-    whole: usize,
-    (at, len): (usize, usize),
+    left: Left,
+    part: (usize, usize),
     result: *mut u8,
-    apply: impl Fn(*const u8, *mut u8),
+    apply: impl Fn(*const u8, *mut u8) + Copy,
 ) {
-    for member in 0..members {
-        mail.with_data(number, member, whole, |data| {
-            let from = data.cast::<u8>().wrapping_add(at);
-            reads(from, len);
-            writes(result, len);
-            // The part lies within a member's data, which that member does not change until all have read it; only this member uses this
-            // part of `result`. Predefined operations commute, so they may be applied from the right.
-            if member == 0 {
-                // SAFETY: as above.
-                unsafe { result.copy_from(from, len) };
-            } else {
-                apply(from, result);
-            }
-        });
+    if left.packed.members() > 0 {
+        return combine_packed(mail, left, part, result, apply);
+    }
+    for member in 0..left.members {
+        mail.with_data(left.number, member, left.whole, |data| add(member, data.cast(), part, result, apply));
+    }
+}
+
+/// As [`combine`], if data are packed: apart, so that few members do not pay for it.
+#[inline(never)]
+fn combine_packed(
+    mail: &impl Mailboxes,
+    Left { number, members, whole, packed }: Left,
+    part: (usize, usize),
+    result: *mut u8,
+    apply: impl Fn(*const u8, *mut u8) + Copy,
+) {
+    let first = packed.members().min(members);
+    for member in 0..first {
+        add(member, packed.block(member, whole), part, result, apply);
+    }
+    for member in first..members {
+        mail.with_data(number, member, whole, |data| add(member, data.cast(), part, result, apply));
+    }
+}
+
+/// Combines bytes (offset, length) of what one member has left with those of the members before it.
+#[inline(always)]
+#[expect(unsafe_code, reason = "elements at addresses")]
+fn add(member: u32, data: *const u8, (at, len): (usize, usize), result: *mut u8, apply: impl Fn(*const u8, *mut u8)) {
+    let from = data.wrapping_add(at);
+    reads(from, len);
+    writes(result, len);
+    // The part lies within a member's data, which that member does not change until all have read it; only this member uses this part of
+    // `result`. Predefined operations commute, so they may be applied from the right.
+    if member == 0 {
+        // SAFETY: as above.
+        unsafe { result.copy_from(from, len) };
+    } else {
+        apply(from, result);
     }
 }

@@ -15,6 +15,11 @@
 //!
 //! The member that completes a counter sets it back to zero; that of all, once the operation is over. The next operation that uses it begins
 //! after all have arrived at a later one.
+//!
+//! In calls whose members wait only for those before them, the last member of a group also *tells* that it is complete ([`super::packing`]), in a
+//! line of its own: those that look there do not take the counter's line from the members that arrive.
+
+use std::ops::Range;
 
 use super::{ANNOUNCED, Shape};
 use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
@@ -34,7 +39,17 @@ const GROUPS: usize = 2;
 /// The counters of an operation's groups, in shared memory.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Groups([Line<AtomicU64>; GROUPS]);
+pub(super) struct Groups([Group; GROUPS]);
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Group {
+    arrivals: AtomicU64,
+    _apart: [u64; 7],
+    /// Number + 1 of the last operation of which the group has told that it is complete, and the sum of the signs.
+    told: AtomicU64,
+    signs: AtomicU64,
+}
 
 /// The counters of an operation.
 #[derive(Debug, Clone, Copy)]
@@ -46,11 +61,28 @@ pub(super) struct Counters<'a> {
 /// Which counters a member adds to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Membership {
-    /// Its group, and how many members that has.
-    group: Option<(usize, u64)>,
+    group: Option<Neighbours>,
     /// How many are counted by the counter of all: groups, or members.
     all: u64,
     members: u64,
+}
+
+/// A member's group.
+#[derive(Debug, Clone, Copy)]
+struct Neighbours {
+    group: usize,
+    /// Its first member, and how many it has.
+    first: u32,
+    size: u32,
+}
+
+/// The groups before a member's own, if groups tell that they are complete; otherwise none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Prefix {
+    pub(super) groups: usize,
+    /// How many members they have together, and each of them.
+    pub(super) members: u32,
+    pub(super) each: u32,
 }
 
 /// A number that follows from a call: equal for equal calls, and the sums of others are equal by chance only (1 in 2^48), also if lengths
@@ -67,6 +99,12 @@ impl Sign {
         let mixed = call.wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self((mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) >> ARRIVALS)
     }
+
+    /// Whether a sum of signs is that of so many members that all make this call.
+    #[inline(always)]
+    pub(super) fn is_of_all(self, sum: u64, members: u64) -> bool {
+        sum << ARRIVALS == self.0.wrapping_mul(members) << ARRIVALS
+    }
 }
 
 /// Bits of the arrivals in a counter.
@@ -80,9 +118,20 @@ impl Membership {
         }
         let each = members.isqrt() + u32::from(!is_square(members));
         let group = rank / each;
-        let size = each.min(members - group * each);
-        let group = Some((group as usize, u64::from(size)));
+        let first = group * each;
+        let group = Some(Neighbours { group: group as usize, first, size: each.min(members - first) });
         Self { group, all: u64::from(members.div_ceil(each)), members: u64::from(members) }
+    }
+
+    /// The members of this one's group.
+    pub(super) fn neighbours(self) -> Range<u32> {
+        self.group.map_or(0..0, |own| own.first..own.first + own.size)
+    }
+
+    /// The groups before this member's own.
+    pub(super) fn prefix(self) -> Prefix {
+        let Some(Neighbours { group, first, .. }) = self.group else { return Prefix::default() };
+        Prefix { groups: group, members: first, each: first.checked_div(group as u32).unwrap_or(0) }
     }
 }
 
@@ -91,22 +140,39 @@ fn is_square(number: u32) -> bool {
 }
 
 impl Counters<'_> {
-    /// Counts a member. If it is the last one, returns whether all have the same sign. What a member wrote before is visible to the last.
+    /// Counts a member. If it is the last one, returns whether all have the same sign. What a member wrote before is visible to the last. The
+    /// last one of a group calls `complete` with the sum of the group's signs before the group is counted.
     #[inline]
-    pub(super) fn count(self, membership: Membership, sign: Sign) -> Option<bool> {
+    pub(super) fn count(self, membership: Membership, sign: Sign, complete: impl FnOnce(u64)) -> Option<bool> {
         let mut sum = sign.0;
-        if let Some((group, members)) = membership.group {
-            let counter = self.groups.0.get(group)?;
-            sum = add(counter, sum, members)?;
-            counter.0.store(0, Ordering::Relaxed);
+        if let Some(Neighbours { group, size, .. }) = membership.group {
+            let counter = &self.groups.0.get(group)?.arrivals;
+            sum = add(counter, sum, u64::from(size))?;
+            counter.store(0, Ordering::Relaxed);
+            complete(sum);
         }
-        add(self.all, sum, membership.all).map(|sum| are_alike(sum, membership, sign))
+        add(&self.all.0, sum, membership.all).map(|sum| sign.is_of_all(sum, membership.members))
+    }
+
+    /// Tells that this member's group is complete. What its members and this one wrote before is visible to those that see it.
+    #[inline]
+    pub(super) fn tell(self, membership: Membership, number: u64, signs: u64) {
+        let Some(group) = membership.group.and_then(|own| self.groups.0.get(own.group)) else { return };
+        group.signs.store(signs, Ordering::Relaxed);
+        group.told.store(number + 1, Ordering::Release);
+    }
+
+    /// The sum of the signs of a group that has told that it is complete.
+    #[inline]
+    pub(super) fn told(self, group: usize, number: u64) -> Option<u64> {
+        let group = self.groups.0.get(group)?;
+        (group.told.load(Ordering::Acquire) > number).then(|| group.signs.load(Ordering::Relaxed))
     }
 
     /// If all members have been counted, whether all have this sign. What they wrote before is visible then.
     #[inline]
     pub(super) fn completed(self, membership: Membership, sign: Sign) -> Option<bool> {
-        complete(self.all.0.load(Ordering::Acquire), membership.all).map(|sum| are_alike(sum, membership, sign))
+        complete(self.all.0.load(Ordering::Acquire), membership.all).map(|sum| sign.is_of_all(sum, membership.members))
     }
 
     /// Makes the counter of all ready for the next operation that uses it, once all members have been counted.
@@ -118,9 +184,9 @@ impl Counters<'_> {
 
 /// Adds an arrival; returns the sum of the signs if it completes the counter.
 #[inline]
-fn add(counter: &Line<AtomicU64>, sign: u64, of: u64) -> Option<u64> {
+fn add(counter: &AtomicU64, sign: u64, of: u64) -> Option<u64> {
     let arrival = sign << ARRIVALS | 1;
-    complete(counter.0.fetch_add(arrival, Ordering::AcqRel).wrapping_add(arrival), of)
+    complete(counter.fetch_add(arrival, Ordering::AcqRel).wrapping_add(arrival), of)
 }
 
 /// The sum of the signs if so many have been counted.
@@ -129,16 +195,12 @@ fn complete(counter: u64, of: u64) -> Option<u64> {
     (counter & ((1 << ARRIVALS) - 1) == of).then_some(counter >> ARRIVALS)
 }
 
-#[inline]
-fn are_alike(sum: u64, membership: Membership, sign: Sign) -> bool {
-    sum << ARRIVALS == sign.0.wrapping_mul(membership.members) << ARRIVALS
-}
-
 #[cfg(any(loom, test))]
 impl Groups {
     /// For tests and models.
     pub(super) fn new() -> Self {
-        Self(std::array::from_fn(|_| Line(AtomicU64::new(0))))
+        let zero = || AtomicU64::new(0);
+        Self(std::array::from_fn(|_| Group { arrivals: zero(), _apart: [0; 7], told: zero(), signs: zero() }))
     }
 }
 
@@ -168,7 +230,7 @@ mod tests {
                 for nth in 0..members {
                     let rank = (nth * step + turn) % members;
                     let sign = Sign::of(8 << 56 | (64 + differs(rank)) as u64);
-                    let alike = counters.count(membership(rank, members), sign);
+                    let alike = counters.count(membership(rank, members), sign, |_| ());
                     let expected = (nth == members - 1).then_some(turn % 3 == 0);
                     assert_eq!(alike, expected, "{nth} of {members}, turn {turn}");
                     assert_eq!(counters.completed(membership(rank, members), sign), expected);
@@ -195,12 +257,11 @@ mod tests {
     fn a_counter_has_few_users() {
         for members in 2..=Shape::MOST {
             let memberships: Vec<Membership> = (0..members).map(|rank| membership(rank, members)).collect();
-            let longest =
-                memberships.iter().map(|membership| membership.group.map_or(0, |(_, of)| of) + membership.all).max();
+            let longest = memberships.iter().map(|it| it.group.map_or(0, |own| u64::from(own.size)) + it.all).max();
             let bound = u64::from(if members <= FLAT { members } else { 2 * (members.isqrt() + 1) });
             assert!(longest <= Some(bound), "{longest:?} of {members}");
             assert!(
-                memberships.iter().all(|membership| membership.group.is_none_or(|(group, _)| group < GROUPS)),
+                memberships.iter().all(|membership| membership.group.is_none_or(|own| own.group < GROUPS)),
                 "{members}"
             );
         }

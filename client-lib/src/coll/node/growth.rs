@@ -278,6 +278,32 @@ fn the_chain_of_a_barrier_and_of_a_broadcast_grows_with_the_root_of_all_members(
     }
 }
 
+/// Each group packs its data at the same time, then readers read four blocks or more from each line.
+#[test]
+fn short_data_of_many_members_are_read_from_few_lines() {
+    for operation in [Gather(SHORT), Allgather(SHORT), Reduce(SHORT), Allreduce(SHORT), Scan(SHORT)] {
+        for members in [32, 64, 128] {
+            let (moves, members) = (count(operation, members, true), u64::from(members));
+            // Readers that do not wait for all look whether each group is complete, and read the marks of their own.
+            let (root, lines) = (members.isqrt(), members / 8);
+            let steps = if operation == Scan(SHORT) { 4 } else { 3 };
+            assert!(moves.chain <= steps * root + lines + 16, "{operation:?} of {members}: {moves:?}");
+            assert!(moves.member <= 2 * root + lines + 4, "{operation:?} of {members}: {moves:?}");
+            assert!(moves.all <= members * (lines + 8), "{operation:?} of {members}: {moves:?}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_data_that_are_packed_move_less_than_longer_ones() {
+    for operation in [Gather, Allgather, Allreduce, Scan] {
+        for members in [32, 128] {
+            let [packed, longer] = [0, 4].map(|more| count(operation(PACKED as u64 + more), members, true));
+            assert!(packed.chain < longer.chain, "{members}: {packed:?} {longer:?}");
+        }
+    }
+}
+
 /// Each member writes its vector, combines a slice of all vectors, and reads the other slices.
 #[test]
 fn each_member_combines_a_slice_of_long_vectors() {
@@ -297,6 +323,10 @@ fn a_member_combines_a_bounded_number_of_bytes() {
         moves.chain
     });
     assert!(most.clone().max() < Some(5 << 10), "{:?}", most.collect::<Vec<_>>());
+    for (members, log) in [17, 32, 64, 128].into_iter().flat_map(|members| (5..=12).map(move |log| (members, log))) {
+        let moves = count(Allreduce(1 << log), members, true);
+        assert!(moves.chain < (64 << 10) / 64, "{} bytes, {members}: {moves:?}", 1 << log);
+    }
 }
 
 #[test]

@@ -13,6 +13,13 @@ pub(super) enum Awaited {
     All,
 }
 
+/// The packed blocks of the first members.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packed {
+    start: *const u8,
+    members: u32,
+}
+
 /// Each member leaves data at each operation; the others read them.
 pub(super) trait Mailboxes {
     /// The dimensions of the memory.
@@ -26,6 +33,12 @@ pub(super) trait Mailboxes {
 
     /// As [`Node::with_data`].
     fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R;
+
+    /// As [`Node::packed`].
+    #[inline(always)]
+    fn packed(&self, _number: u64, _len: usize, _awaited: Awaited) -> Packed {
+        Packed::NONE
+    }
 
     /// What a member has called.
     fn stamp(&self, number: u64, member: u32) -> u64;
@@ -43,7 +56,7 @@ pub(super) trait Mailboxes {
     }
 
     /// The first of the awaited members whose stamp at an operation differs.
-    #[inline]
+    #[inline(always)]
     fn differing(&self, number: u64, awaited: Awaited, differs: impl Fn(u64) -> bool) -> Option<u32> {
         let does = |member: &u32| differs(self.stamp(number, *member));
         match awaited {
@@ -52,6 +65,27 @@ pub(super) trait Mailboxes {
             Awaited::Before(me) => (0..me).find(does),
             Awaited::All => (0..self.size()).find(does),
         }
+    }
+}
+
+impl Packed {
+    pub(super) const NONE: Self = Self { start: std::ptr::null(), members: 0 };
+
+    #[inline(always)]
+    pub(super) fn new(start: *const u8, members: u32) -> Self {
+        Self { start, members }
+    }
+
+    /// How many members they are of.
+    #[inline(always)]
+    pub(super) fn members(self) -> u32 {
+        self.members
+    }
+
+    /// The block of one of these members; all have `len` bytes.
+    #[inline(always)]
+    pub(super) fn block(self, member: u32, len: usize) -> *const u8 {
+        self.start.wrapping_add(member as usize * len)
     }
 }
 
@@ -74,6 +108,11 @@ impl Mailboxes for Node {
     #[inline(always)]
     fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R {
         Node::with_data(self, number, member, len, body)
+    }
+
+    #[inline(always)]
+    fn packed(&self, number: u64, len: usize, awaited: Awaited) -> Packed {
+        Node::packed(self, number, len, awaited)
     }
 
     #[inline(always)]

@@ -42,6 +42,7 @@ impl Node {
         match awaited {
             Awaited::None => true,
             Awaited::One(member) => self.has_arrived(number, member),
+            Awaited::Before(me) if self.shape().packs() => self.have_arrived_before(number, me),
             Awaited::Before(me) => (0..me).all(|member| self.has_arrived(number, member)),
             Awaited::All => self.all_arrived(number),
         }

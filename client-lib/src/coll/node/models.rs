@@ -6,14 +6,17 @@
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+use super::work::stamp;
 use super::*;
 use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
 use crate::coll::operands::{Memory as Lent, Operands};
 use crate::memory::Buffer;
 
 struct Memory {
     head: Head,
     marks: Vec<Mark>,
+    packs: Vec<Pack>,
     posts: Vec<Mark>,
     read: Vec<Line<AtomicU64>>,
     bell: Arc<Bell>,
@@ -42,6 +45,7 @@ impl Memory {
                 groups: std::array::from_fn(|_| Groups::new()),
             },
             marks: (0..u64::from(members) * DEPTH).map(|_| mark()).collect(),
+            packs: (0..4 * DEPTH).map(|_| UnsafeCell::new([0; PACKED])).collect(),
             posts: (0..u64::from(members) * POSTS).map(|_| mark()).collect(),
             read: (0..members).map(|_| Line(AtomicU64::new(0))).collect(),
             bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), woken: Condvar::new() }),
@@ -55,7 +59,8 @@ impl Memory {
     fn node_of(&self, rank: u32, in_groups: bool) -> Node {
         let members = self.marks.len() as u32 / DEPTH as u32;
         let shape = Shape { members, slot: 4096, in_groups };
-        Node::new(Area::over(&self.head, &self.marks, &self.posts, &self.read, shape), rank, self.ring())
+        let area = Area::over(&self.head, &self.marks, &self.packs, &self.posts, &self.read, shape);
+        Node::new(area, rank, self.ring())
     }
 
     fn ring(&self) -> Box<dyn Fn() + Send> {
@@ -149,6 +154,52 @@ fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
     }
 }
 
+/// In each of some operations every member leaves data that are packed, and reads those of all members there.
+fn all_get_packs(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut node = memory.node(rank);
+    let stamp = stamp(Call::Allgather { block: 1, in_place: false });
+    for operation in 0..operations {
+        memory.wait(&mut node, |node| node.has_room(true));
+        let (number, arrival) = node.arrive(stamp, 1, false, |slot| slot.put(0, [10 * operation + rank as u8]));
+        if let Arrival::Last { .. } = arrival {
+            node.finish(number, 0);
+        }
+        memory.wait(&mut node, |node| node.all_arrived(number));
+        for member in 0..node.size() {
+            assert_eq!(pack(&node, number, member), 10 * operation + member as u8);
+        }
+    }
+}
+
+/// In each of some operations every member reads the data of those before it, for which alone it waits.
+fn all_get_those_before(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut node = memory.node(rank);
+    let stamp = stamp(Call::Scan { vector: Vector { count: 1, unit: 1 }, in_place: false });
+    for operation in 0..operations {
+        memory.wait(&mut node, |node| node.has_room(true));
+        let (number, arrival) = node.arrive(stamp, 1, true, |slot| slot.put(0, [10 * operation + rank as u8]));
+        if let Arrival::Last { .. } = arrival {
+            node.finish(number, 0);
+        }
+        memory.wait(&mut node, |node| node.have_arrived_before(number, rank));
+        assert_eq!(node.differing_before(number, rank, stamp, |one, other| one != other), None);
+        for member in 0..rank {
+            let left = match member < node.prefix.members {
+                true => pack(&node, number, member),
+                // SAFETY: left by a member that has arrived.
+                false => node.with_data(number, member, 1, |data| unsafe { *data.cast::<u8>() }),
+            };
+            assert_eq!(left, 10 * operation + member as u8);
+        }
+    }
+}
+
+/// The byte of a member that is packed.
+fn pack(node: &Node, number: u64, member: u32) -> u8 {
+    // SAFETY: packed before this member could know that its group is complete.
+    node.area.packs(number)[member as usize].with(|pack| unsafe { *pack.cast::<u8>() })
+}
+
 /// Barriers of members that share cores: the first member ends each.
 fn all_meet(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node_of(rank, false);
@@ -228,6 +279,16 @@ fn loom_two_members_get_each_others_data() {
 #[test]
 fn loom_three_members_get_each_others_data() {
     model(3, 2, all_get_all);
+}
+
+#[test]
+fn loom_three_members_get_what_is_packed() {
+    model(3, 3, all_get_packs);
+}
+
+#[test]
+fn loom_three_members_get_the_data_of_those_before_them() {
+    model(3, 3, all_get_those_before);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Members in threads, each with its own mapping, make one call after another.
 
 mod outbox;
+mod packing;
 mod uneven;
 
 use std::os::fd::AsFd;

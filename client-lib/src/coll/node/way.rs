@@ -35,11 +35,16 @@ const SLICED: u64 = 16 << 10;
 /// Of members that have cores of their own, the last one combines at most this many bytes of all vectors together alone: 16 of the longest.
 const ALONE: u64 = 16 * SLICED;
 
+/// Of more than 16 members, this many: by the line moves that are counted (`growth`), slices pay from much less on, but 16 members on 16
+/// processors were measured to need four times as much.
+const ALONE_OF_MANY: u64 = 4 * SLICED;
+
 /// Whether each member combines a slice of a vector of so many bytes.
 #[inline(always)]
 pub(super) fn is_sliced(len: u64, Shape { members, slot, in_groups }: Shape) -> bool {
     let is_long = len >= SLICED.min(slot as u64);
-    members > 2 && (is_long || in_groups && len * u64::from(members) >= ALONE)
+    let alone = if members > 16 { ALONE_OF_MANY } else { ALONE };
+    members > 2 && (is_long || in_groups && len * u64::from(members) >= alone)
 }
 
 /// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's

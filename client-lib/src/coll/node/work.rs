@@ -1,6 +1,6 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
-use super::mailboxes::{Awaited, Mailboxes};
+use super::mailboxes::{Awaited, Mailboxes, Packed};
 use super::way::{Cut, class};
 use super::{ANNOUNCED, Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
@@ -17,7 +17,7 @@ use crate::shared_memory::sync::reads;
 /// and the length of each member's part.
 #[derive(Debug)]
 pub struct Work<'a> {
-    call: Call,
+    pub(super) call: Call,
     pub(super) operands: &'a Operands,
     pub(super) reduction: Option<&'a Reduction>,
     pub(super) parts: Option<&'a [(u64, u64)]>,
@@ -200,9 +200,9 @@ impl<'a> Work<'a> {
                 }
             }
             Call::Gather { root, block, in_place } if root == me => {
-                let block = block as usize;
+                let (block, packed) = (block as usize, mail.packed(number, self.cut.block(), Awaited::All));
                 for member in (0..size).filter(|member| *member != me) {
-                    take(mail, number, member, len, (0, len), recv, member as usize * block + from);
+                    self.take_block(mail, number, member, packed, len, (recv, member as usize * block + from));
                 }
                 if !in_place && is_first {
                     send.copy_over(recv, me as usize * block);
@@ -210,10 +210,11 @@ impl<'a> Work<'a> {
             }
             Call::Bcast { .. } | Call::Gather { .. } => {}
             Call::Allgather { in_place, .. } => {
+                let packed = mail.packed(number, self.cut.block(), Awaited::All);
                 for member in (0..size).filter(|member| *member != me) {
                     let (buffer, at, block) = self.operands.place_of(member, self.cut.block());
                     let (from, len) = self.cut.piece_of(block, self.index);
-                    take(mail, number, member, len, (0, len), buffer, at + from);
+                    self.take_block(mail, number, member, packed, len, (buffer, at + from));
                 }
                 if !in_place && is_first {
                     let (buffer, at, _) = self.operands.place_of(me, self.cut.block());
@@ -236,6 +237,24 @@ impl<'a> Work<'a> {
             Call::Scan { .. } => self.combine_first(mail, number, me + 1),
             Call::Exscan { .. } => self.combine_first(mail, number, me),
         }
+    }
+
+    /// Takes the `len` bytes that a member has left for all to a place in a buffer, from where they are packed if they are.
+    #[inline]
+    fn take_block(
+        &self,
+        mail: &impl Mailboxes,
+        number: u64,
+        member: u32,
+        packed: Packed,
+        len: usize,
+        (into, at): (&Buffer, usize),
+    ) {
+        if member >= packed.members() {
+            return take(mail, number, member, len, (0, len), into, at);
+        }
+        let block = self.cut.block();
+        write(into, at, std::ptr::slice_from_raw_parts(packed.block(member, block), len.min(block)));
     }
 
     /// Takes the piece that a member has left for this one among those for all others.
@@ -282,7 +301,12 @@ pub(super) fn agreed_among(node: &Node, number: u64, awaited: Awaited, own: u64)
     if awaited == Awaited::All {
         return agreed(node, number, own);
     }
-    let differing = node.differing(number, awaited, |stamp| differ(stamp, own));
+    let differing = match awaited {
+        Awaited::Before(me) if node.shape().packs() => node.differing_before(number, me, own, differ),
+        Awaited::None | Awaited::One(_) | Awaited::Before(_) | Awaited::All => {
+            node.differing(number, awaited, |stamp| differ(stamp, own))
+        }
+    };
     differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
 }
 

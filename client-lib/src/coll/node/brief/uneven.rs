@@ -5,7 +5,7 @@ use super::super::mailboxes::Mailboxes;
 use super::{MOST, Met, block, fits};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
-use crate::coll::node::combine::combine;
+use crate::coll::node::combine::{Left, combine};
 use crate::coll::node::mailboxes::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
@@ -227,12 +227,17 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
             Ok(number) => number,
             Err(error) => return Some(Err(error)),
         };
+        let longest = block(self.call) as usize;
+        let packed = node.packed(number, longest, Awaited::All);
         for member in (0..node.size()).filter(|member| *member != me) {
             let (into, len) = (self.from)(member);
-            node.with_data(number, member, len, |data| {
-                // SAFETY: the member has left so many bytes, and this one gets them.
-                unsafe { into.copy_from(data.cast::<u8>(), len) }
-            });
+            // SAFETY: the member has left so many bytes, and this one gets them.
+            let take = |data: *const u8| unsafe { into.copy_from(data, len) };
+            if member < packed.members() {
+                take(packed.block(member, longest));
+            } else {
+                node.with_data(number, member, len, |data| take(data.cast()));
+            }
         }
         if self.own != into.cast_const() {
             // SAFETY: the caller's promise.
@@ -297,8 +302,8 @@ impl PartsBrief {
         };
         if count > 0 {
             // SAFETY: `combine` passes the addresses of the elements of a part.
-            let apply = |from: *const u8, into: *mut u8| unsafe { kernel.run(from, into, count) };
-            combine(node, number, node.size(), whole, part, recv, apply);
+            let apply = move |from: *const u8, into: *mut u8| unsafe { kernel.run(from, into, count) };
+            combine(node, Left::unpacked(number, node.size(), whole), part, recv, apply);
         }
         Some(Ok(()))
     }

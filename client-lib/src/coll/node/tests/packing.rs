@@ -1,0 +1,245 @@
+//! Short data of so many members that they are packed.
+
+use super::*;
+use crate::abi::constants::MPI_DOUBLE;
+
+/// The last group is full or not; none of these shares cores in [`together`].
+const MEMBERS: [u32; 3] = [33, 64, 128];
+
+fn bytes(operation: u64, from: u32, len: u64) -> Vec<u8> {
+    (0..len).map(|at| (operation * 31 + u64::from(from) * 7 + at * 3 + 1) as u8).collect()
+}
+
+/// Numbers whose sum depends on the order.
+fn doubles(operation: u64, from: u32, count: u64) -> Vec<f64> {
+    const NUMBERS: [f64; 7] = [1e16, 1.0, -1e16, 3.0, 0.1, -7e15, 2.5];
+    (0..count).map(|at| NUMBERS[((operation + u64::from(from) * 3 + at) % 7) as usize]).collect()
+}
+
+fn as_bytes(doubles: &[f64]) -> Vec<u8> {
+    doubles.iter().flat_map(|double| double.to_ne_bytes()).collect()
+}
+
+/// The sum of the first members' numbers, added in the order of ranks.
+fn sums(operation: u64, members: u32, count: u64) -> Vec<u8> {
+    let add =
+        |sum: Vec<f64>, from| sum.iter().zip(doubles(operation, from, count)).map(|(sum, one)| sum + one).collect();
+    as_bytes(&(1..members).fold(doubles(operation, 0, count), add))
+}
+
+fn sum_of_doubles() -> Reduction {
+    let element = Element::of(DatatypeHandle(MPI_DOUBLE)).unwrap();
+    let op = Ops::default().resolve(OpHandle(MPI_SUM)).unwrap();
+    Reduction::new(&op, Datatype::predefined(element), element.handle()).unwrap()
+}
+
+/// What a member sends, the content of its result before and after.
+type Contents = (Call, Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn moving(operation: u64, me: u32, members: u32) -> Contents {
+    let (root, block, in_place) =
+        ((operation * 5 % u64::from(members)) as u32, operation / 2 % SMALL as u64 + 1, operation.is_multiple_of(3));
+    let (own, all) = (bytes(operation, me, block), (0..members).flat_map(|from| bytes(operation, from, block)));
+    let is_for_all = operation.is_multiple_of(2);
+    let (gets, in_place) = (is_for_all || me == root, in_place && (is_for_all || me == root));
+    let all: Vec<u8> = if gets { all.collect() } else { vec![] };
+    let mut before = vec![0; all.len()];
+    if in_place {
+        before[me as usize * own.len()..][..own.len()].copy_from_slice(&own);
+    }
+    let call = match is_for_all {
+        true => Call::Allgather { block, in_place },
+        false => Call::Gather { root, block, in_place },
+    };
+    (call, if in_place { vec![] } else { own }, before, all)
+}
+
+fn combining(operation: u64, me: u32, members: u32) -> Contents {
+    let (root, count) = ((operation * 5 % u64::from(members)) as u32, [1, 2, 3, 6, 7][(operation / 4 % 5) as usize]);
+    let (vector, commutes, in_place) = (Vector { count, unit: 8 }, true, operation.is_multiple_of(3));
+    let own = as_bytes(&doubles(operation, me, count));
+    let in_place = in_place && (!operation.is_multiple_of(4) || me == root);
+    let (call, first) = match operation % 4 {
+        0 => (Call::Reduce { root, vector, commutes, in_place }, if me == root { members } else { 0 }),
+        1 => (Call::Allreduce { vector, commutes, in_place }, members),
+        2 => (Call::Scan { vector, in_place }, me + 1),
+        _ => (Call::Exscan { vector, in_place }, me),
+    };
+    let before = if in_place { own.clone() } else { vec![0; own.len()] };
+    let after = if first > 0 { sums(operation, first, count) } else { before.clone() };
+    (call, if in_place { vec![] } else { own }, before, after)
+}
+
+fn lend(bytes: &mut [u8]) -> Memory {
+    let base = bytes.as_mut_ptr();
+    // SAFETY: the bytes outlive the operation for which they are lent.
+    Memory::new(base, unsafe { Buffer::contiguous(base, bytes.len()) })
+}
+
+/// Makes a call in one of the two ways.
+fn make(call: Call, is_brief: bool, node: &mut Node, send: &mut [u8], recv: &mut [u8]) -> MpiResult {
+    if !is_brief {
+        let operands = Operands { send: lend(send), recv: lend(recv), ..Operands::default() };
+        return wait(&mut Work::new(call, &operands, Some(&sum_of_doubles()), None, node.shape()), node);
+    }
+    assert!(fits(call, node.shape()), "{call:?}");
+    let kernel = crate::op::loop_for(OpHandle(MPI_SUM), DatatypeHandle(MPI_DOUBLE));
+    let to = if recv.is_empty() { std::ptr::null_mut() } else { recv.as_mut_ptr() };
+    let from = match call {
+        _ if !send.is_empty() => send.as_ptr(),
+        Call::Gather { block, .. } | Call::Allgather { block, .. } => {
+            to.wrapping_add(node.rank as usize * block as usize)
+        }
+        _ => to,
+    };
+    // SAFETY: the bytes outlive the call, and are as many as it says.
+    let brief = unsafe { Brief::<0>::new(call, from, to, kernel) };
+    let mut met = Met::default();
+    until(|| brief.poll(node, &mut met))
+}
+
+/// Every length that fits in a mark, packed or not, and every rank's place in its group.
+#[test]
+fn short_blocks_of_many_members_are_gathered_in_either_way() {
+    for members in MEMBERS {
+        together(members, |node| {
+            for operation in 0..2 * SMALL as u64 {
+                let (call, mut send, mut recv, after) = moving(operation, node.rank, members);
+                let is_brief = (operation / 2 + u64::from(node.rank)) % 2 == 0;
+                assert_eq!(make(call, is_brief, node, &mut send, &mut recv), Ok(()), "{call:?}");
+                assert!(recv == after, "{call:?} on {} of {members}, operation {operation}", node.rank);
+            }
+        });
+    }
+}
+
+#[test]
+fn short_vectors_of_many_members_are_added_in_the_order_of_ranks_in_either_way() {
+    for members in MEMBERS {
+        together(members, |node| {
+            for operation in 0..60 {
+                let (call, mut send, mut recv, after) = combining(operation, node.rank, members);
+                let is_brief = (operation / 4 + u64::from(node.rank)) % 2 == 0;
+                assert_eq!(make(call, is_brief, node, &mut send, &mut recv), Ok(()), "{call:?}");
+                assert!(recv == after, "{call:?} on {} of {members}, operation {operation}", node.rank);
+            }
+        });
+    }
+}
+
+#[test]
+fn short_blocks_of_different_lengths_are_gathered_at_all() {
+    let members = 33;
+    together(members, |node| {
+        for operation in 0..2 * PACKED as u64 {
+            let len = |member: u32| (operation + u64::from(member) * 5) % (operation / 2 + 2);
+            let mut own = bytes(operation, node.rank, len(node.rank));
+            let mut blocks: Vec<Vec<u8>> = (0..members).map(|member| vec![0; len(member) as usize]).collect();
+            let block = (0..members).map(len).max().unwrap();
+            let recv_from = blocks.iter_mut().map(|bytes| lend(bytes).buffer).collect();
+            let operands = Operands { send: lend(&mut own), recv_from, ..Operands::default() };
+            let from = |member: u32| {
+                let buffer = &operands.recv_from[member as usize];
+                (buffer.as_contiguous().unwrap(), buffer.len())
+            };
+            if (operation + u64::from(node.rank)) % 2 == 0 {
+                // SAFETY: the operands are lent for longer.
+                let brief = unsafe { VariedBrief::new(operands.send.buffer.as_contiguous().unwrap(), from, node) };
+                let (brief, mut met) = (brief.expect("short blocks"), Met::default());
+                assert_eq!(until(|| brief.poll(node, &mut met)), Ok(()));
+            } else {
+                let call = Call::Allgather { block, in_place: false };
+                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(()));
+            }
+            for (from, block) in (0..).zip(&blocks) {
+                assert!(*block == bytes(operation, from, len(from)), "of {from}, {operation}");
+            }
+        }
+    });
+}
+
+/// All parts together are as short as blocks that are packed.
+#[test]
+fn the_parts_of_a_reduce_scatter_are_not_packed() {
+    let (members, owner) = (64, 11);
+    together(members, |node| {
+        for operation in 0..40 {
+            let count = |member: u32| usize::from(member == owner);
+            let own = doubles(operation, node.rank, 1);
+            let mut result = vec![0.0_f64; count(node.rank)];
+            let kernel = crate::op::loop_for(OpHandle(MPI_SUM), DatatypeHandle(MPI_DOUBLE)).unwrap();
+            let (from, to) = (own.as_ptr().cast(), result.as_mut_ptr().cast());
+            // SAFETY: the numbers outlive the call.
+            let brief = unsafe { PartsBrief::new(from, to, kernel, 8, count, node) }.expect("short parts");
+            let mut met = Met::default();
+            assert_eq!(until(|| brief.poll(node, &mut met)), Ok(()));
+            let expected = if node.rank == owner { sums(operation, members, 1) } else { vec![] };
+            assert_eq!(as_bytes(&result), expected);
+        }
+    });
+}
+
+#[test]
+fn a_member_among_many_that_calls_something_else_gives_an_error_to_all_that_depend_on_it() {
+    let (members, vector) = (64, Vector { count: 1, unit: 8 });
+    let scan = Call::Scan { vector, in_place: true };
+    let allreduce = Call::Allreduce { vector, commutes: true, in_place: true };
+    // The first and the last member, and those at both ends of a group.
+    for (differs, call) in [0, 7, 8, 63].into_iter().flat_map(|rank| [scan, allreduce].map(|call| (rank, call))) {
+        let others = [
+            Call::Barrier,
+            Call::Exscan { vector, in_place: true },
+            Call::Scan { vector: Vector { count: 2, unit: 8 }, in_place: true },
+        ];
+        for other in others {
+            let (results, _) = together(members, |node| {
+                let (call, is_brief) = (if node.rank == differs { other } else { call }, node.rank % 2 == 0);
+                make(call, is_brief, node, &mut [], &mut [0; 16][..if call == other { 16 } else { 8 }])
+            });
+            for (rank, result) in (0..).zip(&results).filter(|(rank, _)| *rank != differs) {
+                let is_told = result.as_ref().is_err_and(|error| error.text.contains("called a different"));
+                assert_eq!(is_told, call == allreduce || rank > differs, "{differs} {other:?} {rank}: {result:?}");
+            }
+        }
+        let (results, _) = together(members, |node| match node.rank == differs {
+            true => until(|| refuse(node)),
+            false => make(call, node.rank % 2 == 0, node, &mut [], &mut [0; 8]),
+        });
+        for (rank, result) in (0..).zip(&results).filter(|(rank, _)| *rank != differs) {
+            let is_told = result.as_ref().is_err_and(|error| error.text.contains("abandoned"));
+            assert_eq!(is_told, call == allreduce || rank > differs, "{differs} {rank}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn after_the_death_of_a_member_among_many_those_that_wait_for_it_get_an_error() {
+    let (members, dead) = (64, 20);
+    let (results, _) = together(members, |node| {
+        let call = Call::Scan { vector: Vector { count: 1, unit: 8 }, in_place: true };
+        if node.rank == dead {
+            node.declare_broken(dead);
+            return Ok(());
+        }
+        make(call, true, node, &mut [], &mut [0; 8])
+    });
+    for result in &results[dead as usize + 1..] {
+        assert_eq!(result.as_ref().unwrap_err().text, "rank 20 of the communicator has died");
+    }
+}
+
+#[test]
+fn a_member_that_sleeps_is_woken_once_the_groups_before_its_own_are_complete() {
+    let members = 64;
+    let (_, rung) = together(members, |node| {
+        let vector = Vector { count: 1, unit: 8 };
+        let (last, mut own) = (members - 1, as_bytes(&[1.0]));
+        node.announce_sleep(node.rank == last);
+        assert_eq!(make(Call::Scan { vector, in_place: true }, true, node, &mut [], &mut own), Ok(()));
+        assert_eq!(own, as_bytes(&[f64::from(node.rank + 1)]));
+        if node.rank == last {
+            node.announce_sleep(false);
+        }
+    });
+    assert!(rung > 0);
+}
