@@ -231,8 +231,8 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
 pub fn fits(call: Call, shape: Shape) -> bool {
     let (block, room) = (block(call), shape.slot as u64);
     let is_short = (1..=MOST as u64).contains(&block) && block < room;
-    let is_sliced = matches!(call, Call::Reduce { .. } | Call::Allreduce { .. }) && is_sliced(block, shape);
-    matches!(call, Call::Barrier) || is_short && !is_sliced && block * blocks(call, shape.members) as u64 <= room
+    let is_whole = is_short && !is_sliced(call, shape) && block * blocks(call, shape.members) as u64 <= room;
+    matches!(call, Call::Barrier) || is_whole
 }
 
 #[inline(always)]

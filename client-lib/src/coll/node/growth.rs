@@ -44,7 +44,7 @@ const SHORT: u64 = 8;
 const MIDDLE: u64 = 4 << 10;
 const LONG: u64 = 64 << 10;
 
-const ALL: [Operation; 15] = [
+const ALL: [Operation; 16] = [
     Barrier,
     Bcast(SHORT),
     Bcast(MIDDLE),
@@ -55,6 +55,7 @@ const ALL: [Operation; 15] = [
     Alltoall(SHORT),
     Alltoall(512),
     Reduce(SHORT),
+    Reduce(MIDDLE),
     Reduce(LONG),
     Allreduce(SHORT),
     Allreduce(MIDDLE),

@@ -32,18 +32,25 @@ const PAIRED_FROM_ROOT: u64 = 8 << 10;
 /// needs one wait less.
 const SLICED: u64 = 16 << 10;
 
-/// Of members that have cores of their own, the last one combines at most this many bytes of all vectors together alone: 16 of the longest.
+/// Of members that have cores of their own, each combines a slice also from this many bytes of all vectors together on: that is less than
+/// [`SLICED`] for each of more than 16 members. 16 members on 16 processors were measured to need so many.
 const ALONE: u64 = 16 * SLICED;
 
-/// Of more than 16 members, this many: by the line moves that are counted (`growth`), slices pay from much less on, but 16 members on 16
-/// processors were measured to need four times as much.
+/// In an allreduce of more than 16 members, from 64 KiB on: the line moves that are counted (`growth`) say that slices pay from much less than
+/// 256 KiB on. Not in a reduce: in slices, all members wait for all, otherwise only the root does.
 const ALONE_OF_MANY: u64 = 4 * SLICED;
 
-/// Whether each member combines a slice of a vector of so many bytes.
+/// Whether each member combines a slice of the vectors.
 #[inline(always)]
-pub(super) fn is_sliced(len: u64, Shape { members, slot, in_groups }: Shape) -> bool {
+pub(super) fn is_sliced(call: Call, Shape { members, slot, in_groups }: Shape) -> bool {
+    let (len, alone) = match call {
+        Call::Allreduce { vector, .. } if members > 16 => (vector.len(), ALONE_OF_MANY),
+        Call::Allreduce { vector, .. } | Call::Reduce { vector, .. } => (vector.len(), ALONE),
+        Call::Barrier | Call::Bcast { .. } | Call::Gather { .. } | Call::Scatter { .. } => return false,
+        Call::Allgather { .. } | Call::Alltoall { .. } | Call::ReduceScatterBlock { .. } => return false,
+        Call::Scan { .. } | Call::Exscan { .. } => return false,
+    };
     let is_long = len >= SLICED.min(slot as u64);
-    let alone = if members > 16 { ALONE_OF_MANY } else { ALONE };
     members > 2 && (is_long || in_groups && len * u64::from(members) >= alone)
 }
 
@@ -178,7 +185,7 @@ impl Cut {
             Call::Gather { block, .. } | Call::Allgather { block, .. } => whole(block),
             Call::Scatter { block, .. } | Call::Alltoall { block, .. } => for_each(block, size - 1),
             Call::Reduce { vector, .. } | Call::Allreduce { vector, .. } => {
-                Self { is_sliced: is_sliced(vector.len(), shape), ..elements(vector, whole(vector.len())) }
+                Self { is_sliced: is_sliced(call, shape), ..elements(vector, whole(vector.len())) }
             }
             Call::Scan { vector, .. } | Call::Exscan { vector, .. } => elements(vector, whole(vector.len())),
             Call::ReduceScatterBlock { block, .. } => {
