@@ -24,6 +24,9 @@ impl Work<'_> {
     pub(super) fn combine_slice(&self, node: &Node, number: u64) {
         let (_, len) = self.cut.piece(self.index - 1);
         let part = slice(len, self.cut.unit, node.rank, node.size());
+        if part.1 == 0 {
+            return;
+        }
         let left = Left::unpacked(number, node.size(), len);
         node.with_result(number, len, |result| {
             self.combine(node, left, part, result.cast::<u8>().wrapping_add(part.0));
