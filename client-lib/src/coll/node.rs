@@ -150,7 +150,7 @@ pub(super) struct Mark {
     data: UnsafeCell<[u8; SMALL]>,
 }
 
-/// A member's part of the packs of an operation, if its block is the longest one.
+/// 16 bytes, the longest block that is packed.
 pub(super) type Pack = UnsafeCell<[u8; PACKED]>;
 
 /// One member's view of the shared memory.

@@ -14,7 +14,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 use super::{DEPTH, Head, LETTER, Mark, NOTE, PACKED, POSTS, Pack, SLOTS};
 use crate::shared_memory::sync::{AtomicU64, Line};
 
-/// Of fewer members, to pack short data ([`super::packing`]) takes as long as it saves.
+/// With fewer members, packing ([`super::packing`]) costs as much as it saves.
 #[cfg(not(loom))]
 const FEWEST: u32 = 32;
 #[cfg(loom)]
@@ -137,13 +137,13 @@ impl Area {
         Ok((Self::map(fd.as_fd(), shape)?, fd))
     }
 
-    /// Maps an area made by another process. Fails if the file could shrink while it is mapped, or is smaller than its
-    /// shape.
+    /// Maps an area made by another process. Fails if the file could shrink while it is mapped, or does not have the length that follows from
+    /// the shape: then the other process lays it out differently.
     pub fn open(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let shape = shape.checked().ok_or(io::ErrorKind::InvalidInput)?;
         let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
-        let is_long = nix::sys::stat::fstat(fd)?.st_size as u64 >= shape.total() as u64;
-        if !seals.contains(SealFlag::F_SEAL_SHRINK) || !is_long {
+        let has_length = nix::sys::stat::fstat(fd)?.st_size as u64 == shape.total() as u64;
+        if !seals.contains(SealFlag::F_SEAL_SHRINK) || !has_length {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Self::map(fd, shape)
