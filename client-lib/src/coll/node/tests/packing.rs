@@ -1,5 +1,7 @@
 //! Short data of so many members that they are packed.
 
+use std::sync::Mutex;
+
 use super::*;
 use crate::abi::constants::MPI_DOUBLE;
 
@@ -54,12 +56,12 @@ fn moving(operation: u64, me: u32, members: u32) -> Contents {
     (call, if in_place { vec![] } else { own }, before, all)
 }
 
-fn combining(operation: u64, me: u32, members: u32) -> Contents {
-    let (root, count) = ((operation * 5 % u64::from(members)) as u32, [1, 2, 3, 6, 7][(operation / 4 % 5) as usize]);
+fn combining(operation: u64, me: u32, members: u32, kind: u64, count: u64) -> Contents {
+    let root = (operation * 5 % u64::from(members)) as u32;
     let (vector, commutes, in_place) = (Vector { count, unit: 8 }, true, operation.is_multiple_of(3));
     let own = as_bytes(&doubles(operation, me, count));
-    let in_place = in_place && (!operation.is_multiple_of(4) || me == root);
-    let (call, first) = match operation % 4 {
+    let in_place = in_place && (kind != 0 || me == root);
+    let (call, first) = match kind {
         0 => (Call::Reduce { root, vector, commutes, in_place }, if me == root { members } else { 0 }),
         1 => (Call::Allreduce { vector, commutes, in_place }, members),
         2 => (Call::Scan { vector, in_place }, me + 1),
@@ -118,12 +120,35 @@ fn short_vectors_of_many_members_are_added_in_the_order_of_ranks_in_either_way()
     for members in MEMBERS {
         together(members, |node| {
             for operation in 0..60 {
-                let (call, mut send, mut recv, after) = combining(operation, node.rank, members);
+                let count = [1, 2, 3, 6, 7][(operation / 4 % 5) as usize];
+                let (call, mut send, mut recv, after) = combining(operation, node.rank, members, operation % 4, count);
                 let is_brief = (operation / 4 + u64::from(node.rank)) % 2 == 0;
                 assert_eq!(make(call, is_brief, node, &mut send, &mut recv), Ok(()), "{call:?}");
                 assert!(recv == after, "{call:?} on {} of {members}, operation {operation}", node.rank);
             }
         });
+    }
+}
+
+/// Those of an allreduce are cut into slices from different lengths on; the result of 256 numbers still lies in a note. Calls that are not cut
+/// take one operation in between, so each place is used in turn for everything.
+#[test]
+fn vectors_of_many_members_are_added_in_slices_between_other_calls() {
+    for members in MEMBERS {
+        let (slices, _) = together(members, |node| {
+            let mut slices = 0;
+            for operation in 0..84 {
+                let count = [64, 256, 257, 7, 500, 128][(operation % 6) as usize];
+                let kind = [1, 0, 1, 1, 2, 1, 3][(operation % 7) as usize];
+                let (call, mut send, mut recv, after) = combining(operation, node.rank, members, kind, count);
+                let is_brief = fits(call, node.shape()) && (operation / 4 + u64::from(node.rank)).is_multiple_of(2);
+                slices += u32::from(super::way::is_sliced(call, node.shape()) && count <= NOTE as u64 / 8);
+                assert_eq!(make(call, is_brief, node, &mut send, &mut recv), Ok(()), "{call:?}");
+                assert!(recv == after, "{call:?} on {} of {members}, operation {operation}", node.rank);
+            }
+            slices
+        });
+        assert!(slices[0] >= 8, "{slices:?}");
     }
 }
 
@@ -228,18 +253,59 @@ fn after_the_death_of_a_member_among_many_those_that_wait_for_it_get_an_error() 
     }
 }
 
+/// The members of an area in one thread, with what each calls to wake the others.
+fn in_one_thread(area: &Area, ring: impl Fn() -> Box<dyn Fn() + Send>) -> Vec<Node> {
+    (0..area.shape().members).map(|rank| Node::new(area.clone(), rank, ring())).collect()
+}
+
+fn area(members: u32) -> Area {
+    Area::create(Shape { members, slot: SLOT, in_groups: true }).unwrap().0
+}
+
 #[test]
-fn a_member_that_sleeps_is_woken_once_the_groups_before_its_own_are_complete() {
-    let members = 64;
-    let (_, rung) = together(members, |node| {
-        let vector = Vector { count: 1, unit: 8 };
-        let (last, mut own) = (members - 1, as_bytes(&[1.0]));
-        node.announce_sleep(node.rank == last);
-        assert_eq!(make(Call::Scan { vector, in_place: true }, true, node, &mut [], &mut own), Ok(()));
-        assert_eq!(own, as_bytes(&[f64::from(node.rank + 1)]));
-        if node.rank == last {
-            node.announce_sleep(false);
-        }
+fn a_member_that_sleeps_is_woken_once_the_group_before_its_own_tells_that_it_is_complete() {
+    let area = area(64);
+    let rung = Arc::new(Mutex::new(Vec::new()));
+    let mut nodes = in_one_thread(&area, || {
+        let (rung, looks) = (Arc::clone(&rung), Node::new(area.clone(), 0, Box::new(|| ())));
+        Box::new(move || rung.lock().unwrap().push(looks.counters(0).told(0, 0).is_some()))
     });
-    assert!(rung > 0);
+    let call = Call::Scan { vector: Vector { count: 1, unit: 8 }, in_place: true };
+    let kernel = crate::op::loop_for(OpHandle(MPI_SUM), DatatypeHandle(MPI_DOUBLE));
+    let mut numbers = vec![1.0_f64; 64];
+    let mut poll = |rank: usize, met: &mut Met| {
+        let own = (&raw mut numbers[rank]).cast();
+        // SAFETY: the number outlives the call.
+        let brief = unsafe { Brief::<0>::new(call, own, own, kernel) };
+        brief.poll(&mut nodes[rank], met)
+    };
+    // The first member of the second group.
+    let mut met = Met::default();
+    assert_eq!(poll(8, &mut met), None);
+    area.head().announce_sleep(true);
+    assert_eq!(poll(8, &mut met), None);
+    for rank in 0..8 {
+        assert_eq!(poll(rank, &mut Met::default()), Some(Ok(())));
+    }
+    assert_eq!(rung.lock().unwrap().last(), Some(&true), "{rung:?}");
+    assert_eq!(poll(8, &mut met), Some(Ok(())));
+    assert_eq!(numbers[8], 9.0);
+}
+
+/// In slices, all would have to wait for all. So a reduce is cut into slices only where an allreduce of as many bytes was measured to need it.
+#[test]
+fn a_member_of_a_reduce_that_is_not_its_root_does_not_wait_for_the_others() {
+    let (members, root, count) = (32, 0, 256);
+    let vector = Vector { count, unit: 8 };
+    let reduce = Call::Reduce { root, vector, commutes: true, in_place: false };
+    let allreduce = Call::Allreduce { vector, commutes: true, in_place: false };
+    let mut nodes = in_one_thread(&area(members), || Box::new(|| ()));
+    let mut is_over = |call, rank: usize| {
+        let (mut send, mut recv) = (as_bytes(&doubles(0, rank as u32, count)), vec![0; 8 * count as usize]);
+        let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+        let node = &mut nodes[rank];
+        Work::new(call, &operands, Some(&sum_of_doubles()), None, node.shape()).poll(node) == Some(Ok(()))
+    };
+    assert!((1..members as usize).all(|rank| is_over(reduce, rank)));
+    assert!(!is_over(allreduce, 1));
 }
