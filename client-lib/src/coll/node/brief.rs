@@ -3,6 +3,8 @@
 
 mod uneven;
 
+use std::ops::Range;
+
 pub use uneven::{Block, PartsBrief, UnevenBrief, VariedBrief};
 
 use super::combine::{Left, combine};
@@ -150,8 +152,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             Call::Gather { .. } | Call::Allgather { .. } => {
                 let packed = node.packed(number, len, Awaited::All);
                 if packed.members() == size {
-                    self.take_packed(packed, 0, me);
-                    self.take_packed(packed, me + 1, size);
+                    self.take_packed(node, packed);
                 } else {
                     for member in (0..size).filter(|member| *member != me) {
                         self.take(node, number, member, len, 0, at(member));
@@ -199,13 +200,27 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
         });
     }
 
-    /// Takes the packed blocks of members that follow each other.
+    /// Takes the packed blocks of all members but this one.
     #[inline(always)]
-    fn take_packed(self, packed: Packed, first: u32, end: u32) {
-        let (len, start) = ((end - first) as usize * self.block(), packed.block(first, self.block()));
+    fn take_packed(self, node: &Node, packed: Packed) {
+        for (group, blocks) in packed.groups() {
+            if group.contains(&node.rank) {
+                self.take_blocks(group.start..node.rank, blocks);
+                let next = node.rank + 1;
+                self.take_blocks(next..group.end, packed.block(next, self.block()));
+            } else {
+                self.take_blocks(group, blocks);
+            }
+        }
+    }
+
+    /// Takes blocks that follow each other from `start` on.
+    #[inline(always)]
+    fn take_blocks(self, members: Range<u32>, start: *const u8) {
+        let len = members.len() * self.block();
         reads(start, len);
         // SAFETY: the blocks lie in the packs of the operation, and within what this member gets.
-        unsafe { self.recv.add(first as usize * self.block()).copy_from(start, len) };
+        unsafe { self.recv.add(members.start as usize * self.block()).copy_from(start, len) };
     }
 
     /// Takes the block that a member has left for this one among those for all others.

@@ -175,11 +175,12 @@ fn combine_packed(
     result: *mut u8,
     apply: impl Fn(*const u8, *mut u8) + Copy,
 ) {
-    let first = packed.members().min(members);
-    for member in 0..first {
-        add(member, packed.block(member, whole), part, result, apply);
+    for (group, blocks) in packed.groups() {
+        for (nth, member) in group.enumerate() {
+            add(member, blocks.wrapping_add(nth * whole), part, result, apply);
+        }
     }
-    for member in first..members {
+    for member in packed.members()..members {
         mail.with_data(number, member, whole, |data| add(member, data.cast(), part, result, apply));
     }
 }

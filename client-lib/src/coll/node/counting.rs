@@ -17,7 +17,8 @@
 //! after all have arrived at a later one.
 //!
 //! In calls whose members wait only for those before them, the last member of a group also *tells* that it is complete ([`super::packing`]), in a
-//! line of its own: those that look there do not take the counter's line from the members that arrive.
+//! line of its own: those that look there do not take the counter's line from the members that arrive, unless their processors fetch lines in
+//! pairs.
 
 use std::ops::Range;
 
@@ -80,7 +81,7 @@ struct Neighbours {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Prefix {
     pub(super) groups: usize,
-    /// How many members they have together, and each of them.
+    /// How many members they have together, and each of them; also a member's own has as many, unless it is the last one.
     pub(super) members: u32,
     pub(super) each: u32,
 }
@@ -130,8 +131,9 @@ impl Membership {
 
     /// The groups before this member's own.
     pub(super) fn prefix(self) -> Prefix {
-        let Some(Neighbours { group, first, .. }) = self.group else { return Prefix::default() };
-        Prefix { groups: group, members: first, each: first.checked_div(group as u32).unwrap_or(0) }
+        let Some(Neighbours { group, first, size }) = self.group else { return Prefix::default() };
+        // Only the last group may have fewer members.
+        Prefix { groups: group, members: first, each: first.checked_div(group as u32).unwrap_or(size) }
     }
 }
 

@@ -279,18 +279,18 @@ fn the_chain_of_a_barrier_and_of_a_broadcast_grows_with_the_root_of_all_members(
     }
 }
 
-/// Each group packs its data at the same time, then readers read four blocks or more from each line.
+/// Each group packs its data at the same time, then readers read those of a group from at most two lines.
 #[test]
 fn short_data_of_many_members_are_read_from_few_lines() {
     for operation in [Gather(SHORT), Allgather(SHORT), Reduce(SHORT), Allreduce(SHORT), Scan(SHORT)] {
         for members in [32, 64, 128] {
             let (moves, members) = (count(operation, members, true), u64::from(members));
+            let root = members.isqrt();
             // Readers that do not wait for all look whether each group is complete, and read the marks of their own.
-            let (root, lines) = (members.isqrt(), members / 8);
-            let steps = if operation == Scan(SHORT) { 4 } else { 3 };
-            assert!(moves.chain <= steps * root + lines + 16, "{operation:?} of {members}: {moves:?}");
-            assert!(moves.member <= 2 * root + lines + 4, "{operation:?} of {members}: {moves:?}");
-            assert!(moves.all <= members * (lines + 8), "{operation:?} of {members}: {moves:?}");
+            let steps = if operation == Scan(SHORT) { 6 } else { 5 };
+            assert!(moves.chain <= steps * root + 8, "{operation:?} of {members}: {moves:?}");
+            assert!(moves.member <= 4 * root + 4, "{operation:?} of {members}: {moves:?}");
+            assert!(moves.all <= members * (2 * root + 8), "{operation:?} of {members}: {moves:?}");
         }
     }
 }

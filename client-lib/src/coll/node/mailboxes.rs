@@ -1,6 +1,8 @@
 //! Where the members of a call leave data for each other, in a blocking call ([`Node`]) or a non-blocking one ([`super::outbox`]).
 
-use super::{Arrival, Node, Shape};
+use std::ops::Range;
+
+use super::{Arrival, Node, PACKED, Shape};
 use crate::memory::Room;
 
 /// The members that a member waits for.
@@ -13,11 +15,13 @@ pub(super) enum Awaited {
     All,
 }
 
-/// The packed blocks of the first members.
+/// The packed blocks of the first members: those of a group follow each other, and each group has a place of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packed {
     start: *const u8,
     members: u32,
+    /// How many members a group has; not 0.
+    each: u32,
 }
 
 /// Each member leaves data at each operation; the others read them.
@@ -69,11 +73,11 @@ pub(super) trait Mailboxes {
 }
 
 impl Packed {
-    pub(super) const NONE: Self = Self { start: std::ptr::null(), members: 0 };
+    pub(super) const NONE: Self = Self { start: std::ptr::null(), members: 0, each: 1 };
 
     #[inline(always)]
-    pub(super) fn new(start: *const u8, members: u32) -> Self {
-        Self { start, members }
+    pub(super) fn new(start: *const u8, members: u32, each: u32) -> Self {
+        Self { start, members, each: each.max(1) }
     }
 
     /// How many members they are of.
@@ -82,11 +86,28 @@ impl Packed {
         self.members
     }
 
+    /// The members of each group, and the block of its first one.
+    #[inline(always)]
+    pub(super) fn groups(self) -> impl Iterator<Item = (Range<u32>, *const u8)> {
+        (0..self.members).step_by(self.each as usize).map(move |first| {
+            let end = self.members.min(first + self.each);
+            (first..end, self.start.wrapping_add(place(first, 0, 0)))
+        })
+    }
+
     /// The block of one of these members; all have `len` bytes.
     #[inline(always)]
     pub(super) fn block(self, member: u32, len: usize) -> *const u8 {
-        self.start.wrapping_add(member as usize * len)
+        let nth = member % self.each;
+        self.start.wrapping_add(place(member - nth, nth, len))
     }
+}
+
+/// Where the block of a group's nth member begins in the packs of an operation. The place of the group does not depend on `len`, the length of
+/// its blocks, so that a member that passes another length cannot change the blocks of other groups.
+#[inline(always)]
+pub(super) fn place(first: u32, nth: u32, len: usize) -> usize {
+    first as usize * PACKED + nth as usize * len
 }
 
 impl Mailboxes for Node {

@@ -1,15 +1,16 @@
-//! Short data of many members, packed: what reads the data of all members reads few lines.
+//! Short data of many members, packed: calls that read the data of all members read few lines.
 //!
 //! Short data travel in their members' marks, one line from each member. Of many members that count their arrivals in groups, the last one of
-//! a group to arrive copies what its group has left behind that of the groups before, and adds the group to the counter of all afterwards:
+//! a group to arrive copies its group's data to the place after those of the groups before, and adds the group to the counter of all afterwards:
 //!
 //! ```text
-//!  packs of an operation:   | member 0 | 1 | … | 11 | 12 | … | 23 | …       each as long as the block of the call
-//!  copied by the last of:   |      group 0          |   group 1   | …
+//!  packs of an operation:   | member 0 | 1 | … | 11 |       | 12 | … | 23 |      | …       blocks as long as those of the call
+//!  copied by the last of:   |        group 0                |     group 1        | …       16 bytes for each member
 //! ```
 //!
-//! So 128 blocks of 8 bytes are read from 16 lines, which follow each other. The last members of the groups copy at the same time. Every
-//! element is still combined by one member in the order of ranks: packing adds nothing up.
+//! So 128 blocks of 8 bytes are read from 22 lines, two for each group. The last members of the groups copy at the same time. Every element is
+//! still combined by one member in the order of ranks: packing adds nothing up. The place of a group is the same for all lengths: those that
+//! do not depend on a member that passes another length, by mistake, get their results.
 //!
 //! A member that waits only for those before it does not learn that all have arrived. So in these calls, the last member of a group *tells*
 //! that the group is complete ([`super::counting`]), and the sum of its signs: a member looks at one line of each group before its own. But
@@ -18,6 +19,8 @@
 //! The packs of operation k are used again as its marks are, by operation k + 32. They take 512 bytes of memory for each member.
 
 use super::counting::{Prefix, Sign};
+#[cfg(not(loom))]
+use super::mailboxes::place;
 use super::mailboxes::{Awaited, Packed};
 use super::{Node, PACKED, SMALL};
 
@@ -43,11 +46,13 @@ impl Node {
 
     /// Copies what the members of this one's group have left.
     fn pack(&self, number: u64, len: usize) {
-        for member in self.membership.neighbours() {
+        let group = self.membership.neighbours();
+        for (nth, member) in (0..).zip(group.clone()) {
             self.with_data(number, member, len, |from| {
-                // SAFETY: both have `len` bytes. The members of the group have arrived and do not change theirs; nothing but this member uses
-                // their packs before it adds the group to the counter of all, or tells that it is complete.
-                self.with_pack_mut(number, member, len, |to| unsafe { copy(from.cast(), to, len) });
+                // SAFETY: both have `len` bytes: the group's part of the packs has `PACKED` for each member, whatever lengths others pass. The
+                // members of the group have arrived and do not change theirs; nothing but this member uses the group's part before it adds
+                // the group to the counter of all, or tells that it is complete.
+                self.with_pack_mut(number, group.start, nth, len, |to| unsafe { copy(from.cast(), to, len) });
             });
         }
     }
@@ -63,7 +68,7 @@ impl Node {
             Awaited::Before(_) => self.prefix.members,
             Awaited::None | Awaited::One(_) => 0,
         };
-        Packed::new(self.area.packs(number).as_ptr().cast(), members)
+        Packed::new(self.area.packs(number).as_ptr().cast(), members, self.prefix.each)
     }
 
     /// Whether the members before this one have arrived at an operation. If a group does not tell, because its last member has called
@@ -95,20 +100,20 @@ impl Node {
         if is_told(stamp) { self.prefix } else { Prefix::default() }
     }
 
-    /// Passes where a member's block of `len` bytes is packed to `body`.
+    /// Passes where a block of `len` bytes is packed to `body`: that of the nth member of the group that begins with `first`.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn with_pack_mut<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*mut u8) -> R) -> R {
+    fn with_pack_mut<R>(&self, number: u64, first: u32, nth: u32, len: usize, body: impl FnOnce(*mut u8) -> R) -> R {
         let packs = self.area.packs(number).as_ptr().cast_mut().cast::<u8>();
-        let to = packs.wrapping_add(member as usize * len);
+        let to = packs.wrapping_add(place(first, nth, len));
         crate::shared_memory::sync::writes(to, len);
         body(to)
     }
 
     /// As above, in a cell for each member.
     #[cfg(loom)]
-    fn with_pack_mut<R>(&self, number: u64, member: u32, _: usize, body: impl FnOnce(*mut u8) -> R) -> R {
-        self.area.packs(number)[member as usize].with_mut(|pack| body(pack.cast()))
+    fn with_pack_mut<R>(&self, number: u64, first: u32, nth: u32, _: usize, body: impl FnOnce(*mut u8) -> R) -> R {
+        self.area.packs(number)[(first + nth) as usize].with_mut(|pack| body(pack.cast()))
     }
 }
 

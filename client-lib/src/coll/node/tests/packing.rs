@@ -292,6 +292,44 @@ fn a_member_that_sleeps_is_woken_once_the_group_before_its_own_tells_that_it_is_
     assert_eq!(numbers[8], 9.0);
 }
 
+/// The last member of the fifth group packs it in another length, or in another call, before the fourth group reads what the first ones
+/// packed.
+#[test]
+fn a_member_that_passes_another_length_changes_nothing_for_those_that_do_not_depend_on_it() {
+    let (members, differs) = (64, 39);
+    let vector = Vector { count: 2, unit: 8 };
+    let call = Call::Scan { vector, in_place: true };
+    let shorter = Call::Scan { vector: Vector { count: 1, unit: 8 }, in_place: true };
+    let others = [shorter, Call::Exscan { vector, in_place: true }, Call::Allgather { block: 1, in_place: true }];
+    for other in others {
+        let area = area(members);
+        let nodes = in_one_thread(&area, || Box::new(|| ()));
+        let mut memory: Vec<Vec<u8>> = (0..members).map(|rank| as_bytes(&doubles(1, rank, 2))).collect();
+        memory[differs].resize(members as usize, 7);
+        let kernel = crate::op::loop_for(OpHandle(MPI_SUM), DatatypeHandle(MPI_DOUBLE));
+        let mut results: Vec<Option<MpiResult>> = vec![None; members as usize];
+        let mut of_each: Vec<(Node, Met)> = nodes.into_iter().map(|node| (node, Met::default())).collect();
+        for rank in (0..24).chain(32..40).chain(24..32).chain(40..64).chain(0..64) {
+            let own = memory[rank].as_mut_ptr();
+            // SAFETY: the bytes outlive the call, and are as many as it says.
+            let brief = unsafe { Brief::<0>::new(if rank == differs { other } else { call }, own, own, kernel) };
+            let (node, met) = &mut of_each[rank];
+            if results[rank].is_none() {
+                results[rank] = brief.poll(node, met);
+            }
+        }
+        for rank in (0..members).filter(|rank| *rank as usize != differs) {
+            let (result, expected) = (&results[rank as usize], sums(1, rank + 1, 2));
+            if (rank as usize) < differs {
+                assert_eq!((result, &memory[rank as usize]), (&Some(Ok(())), &expected), "{rank}, {other:?}");
+            } else {
+                let is_told = matches!(result, Some(Err(error)) if error.text.contains("called a different"));
+                assert!(is_told, "{rank}, {other:?}: {result:?}");
+            }
+        }
+    }
+}
+
 /// In slices, all would have to wait for all. So a reduce is cut into slices only where an allreduce of as many bytes was measured to need it.
 #[test]
 fn a_member_of_a_reduce_that_is_not_its_root_does_not_wait_for_the_others() {
