@@ -4,7 +4,8 @@
 //! segments are lost waits for its retransmission timer: 64 messages of 64 KiB then take 209 ms over a port of 1 Gbit/s with 256 KB,
 //! instead of 34 (*incast*). The receiver decides who sends: a peer sends a long message only once it has been requested
 //! ([`Frame::Clear`]). A peer is *admitted* while bytes are outstanding, which have been requested and have not arrived; requests to
-//! further peers wait here, in order.
+//! further peers wait here. Those to hosts with the fewest admitted peers are sent first, and among these the earliest, because the
+//! peers of one host share its port.
 //!
 //! There is no limit until the network loses data: how many senders fill a port depends on their speed and on its. The kernel counts the
 //! segments that arrived before others that had been sent earlier. If these are many while more than [`FEWEST`] peers were admitted, half as
@@ -21,6 +22,8 @@
 //! admitted peers, a system call for each part of a long message that has arrived.
 
 use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::socket::{self, Disorder};
@@ -43,6 +46,12 @@ const QUICK: u32 = 5;
 /// And this is how long it takes to try that number again, and more: 1 s.
 const SLOW: u32 = 50;
 
+/// So many waiting requests are compared.
+const SEEN: usize = 64;
+
+/// A request that is the earliest is sent after at most so many later ones.
+const PASSED_MAX: u32 = 64;
+
 /// Losses at most this long after each other are one: what was sent before the first of them had an effect.
 pub(super) const ONE_LOSS: Duration = Duration::from_millis(20);
 
@@ -51,7 +60,9 @@ pub(super) const ONE_LOSS: Duration = Duration::from_millis(20);
 pub(super) struct Admission {
     /// The number of links with bytes outstanding.
     admitted: usize,
-    /// Of these, the number that do not send.
+    /// How many of them each host has.
+    hosts: BTreeMap<IpAddr, usize>,
+    /// The number of those that do not send.
     silent: usize,
     /// How many there may be, without the silent ones; `None` as long as nothing was lost.
     most: Option<usize>,
@@ -61,6 +72,8 @@ pub(super) struct Admission {
     peak: usize,
     lost_at: Option<Instant>,
     waiting: VecDeque<Request>,
+    /// How many later requests were sent since the earliest one is the earliest.
+    passed: u32,
     /// How many looks ago the last loss was.
     looks: u32,
     /// When the clock is to be looked at next. Set by the first look while requests wait.
@@ -82,12 +95,14 @@ impl Admission {
     pub(super) const fn new() -> Self {
         Self {
             admitted: 0,
+            hosts: BTreeMap::new(),
             silent: 0,
             most: None,
             ceiling: 0,
             peak: 0,
             lost_at: None,
             waiting: VecDeque::new(),
+            passed: 0,
             looks: 0,
             next: None,
             stall: STALL,
@@ -110,9 +125,15 @@ impl Admission {
         self.peak > FEWEST
     }
 
-    /// A link gets bytes outstanding.
-    fn on_admitted(&mut self) {
+    /// How many links of a host have bytes outstanding.
+    fn load(&self, host: IpAddr) -> usize {
+        self.hosts.get(&host).copied().unwrap_or(0)
+    }
+
+    /// A link to this host gets bytes outstanding.
+    fn on_admitted(&mut self, host: IpAddr) {
         self.admitted += 1;
+        *self.hosts.entry(host).or_default() += 1;
         self.peak = self.peak.max(self.admitted);
     }
 
@@ -129,8 +150,14 @@ impl Admission {
     }
 
     /// A link that was admitted has nothing outstanding any more, or is over.
-    fn on_released(&mut self, was_silent: bool) {
+    fn on_released(&mut self, host: IpAddr, was_silent: bool) {
         self.admitted -= 1;
+        if let Entry::Occupied(mut load) = self.hosts.entry(host) {
+            *load.get_mut() -= 1;
+            if *load.get() == 0 {
+                load.remove();
+            }
+        }
         self.silent -= usize::from(was_silent);
         // What is lost from now on is not the fault of those.
         self.peak = if self.admitted == 0 { 0 } else { self.peak };
@@ -138,6 +165,7 @@ impl Admission {
 
     fn remove(&mut self, at: usize) {
         self.waiting.remove(at);
+        self.passed = if at == 0 { 0 } else { self.passed + 1 };
         self.review();
     }
 
@@ -222,7 +250,7 @@ impl Tcp {
             link.expect(len);
             if !link.standing.is_admitted {
                 (link.standing.is_admitted, link.standing.heard) = (true, true);
-                self.admission.on_admitted();
+                self.admission.on_admitted(link.address.ip());
             }
         }
         Ok(())
@@ -230,19 +258,34 @@ impl Tcp {
 
     /// Sends the waiting requests for which there is a place.
     pub(super) fn admit(&mut self) {
-        let mut at = 0;
-        while let Some(&request) = self.admission.waiting.get(at) {
-            let is_admitted = self.links.get(request.link).is_some_and(|link| link.standing.is_admitted);
-            if !self.admission.has_place(is_admitted) {
-                return;
-            }
+        // Of those that are left: what cannot be sent now, because its peer does not read, holds up no other.
+        let mut full = Vec::new();
+        while let Some(at) = self.next_request(&full) {
+            let request = self.admission.waiting[at];
             match self.send_request(request) {
-                // Those behind it need not wait for its peer to read.
-                Err(Refusal::Full) => at += 1,
+                Err(Refusal::Full) => full.push(request.link),
                 // The link will report the loss.
                 Ok(()) | Err(Refusal::Lost) => self.admission.remove(at),
             }
         }
+    }
+
+    /// Which request is to be sent next, of links other than these.
+    fn next_request(&self, full: &[u32]) -> Option<usize> {
+        let admission = &self.admission;
+        let first = admission.waiting.front()?;
+        let first_is_full = full.contains(&first.link);
+        if !admission.has_place(false) {
+            let is_admitted = self.links.get(first.link).is_some_and(|link| link.standing.is_admitted);
+            return (is_admitted && !first_is_full).then_some(0);
+        }
+        if admission.passed >= PASSED_MAX && !first_is_full {
+            return Some(0);
+        }
+        let candidates = admission.waiting.iter().enumerate().take(SEEN).filter(|(_, it)| !full.contains(&it.link));
+        // A link that is lost has no host; its request goes anywhere.
+        let load = |link: u32| self.links.get(link).map_or(0, |link| admission.load(link.address.ip()));
+        candidates.min_by_key(|(_, request)| load(request.link)).map(|(at, _)| at)
     }
 
     /// Sends all waiting requests of a link, because nothing can be sent on it after the farewell.
@@ -274,7 +317,7 @@ impl Tcp {
             && let Some(link) = self.links.get_mut(id)
         {
             link.standing.is_admitted = false;
-            self.admission.on_released(false);
+            self.admission.on_released(link.address.ip(), false);
         }
     }
 
@@ -290,9 +333,9 @@ impl Tcp {
     }
 
     /// A link is over.
-    pub(super) fn leave(&mut self, id: u32, standing: &Standing) {
+    pub(super) fn leave(&mut self, id: u32, host: IpAddr, standing: &Standing) {
         if standing.is_admitted {
-            self.admission.on_released(standing.is_silent);
+            self.admission.on_released(host, standing.is_silent);
         }
         self.admission.waiting.retain(|request| request.link != id);
         self.admission.review();
@@ -325,10 +368,12 @@ impl Tcp {
 mod tests {
     use super::*;
 
+    const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     /// With so many admitted links.
     fn of(admitted: usize) -> Admission {
         let mut admission = Admission::new();
-        (0..admitted).for_each(|_| admission.on_admitted());
+        (0..admitted).for_each(|_| admission.on_admitted(HOST));
         admission
     }
 
@@ -365,7 +410,7 @@ mod tests {
     #[test]
     fn a_loss_counts_from_as_many_as_there_were() {
         let mut admission = of(12);
-        (0..10).for_each(|_| admission.on_released(false));
+        (0..10).for_each(|_| admission.on_released(HOST, false));
         admission.on_loss(Instant::now());
         assert_eq!(admission.most, Some(6));
         assert!(!admission.is_crowd());
@@ -375,8 +420,8 @@ mod tests {
     fn senders_that_are_gone_are_not_to_blame_for_a_loss() {
         let mut admission = of(12);
         assert!(admission.is_crowd());
-        (0..12).for_each(|_| admission.on_released(false));
-        admission.on_admitted();
+        (0..12).for_each(|_| admission.on_released(HOST, false));
+        admission.on_admitted(HOST);
         assert!(!admission.is_crowd());
     }
 
@@ -386,12 +431,12 @@ mod tests {
         admission.limit(4, STALL);
         assert!(admission.has_place(true) && !admission.has_place(false));
         admission.silent = 1;
-        admission.on_admitted();
+        admission.on_admitted(HOST);
         assert!(admission.has_place(false));
-        admission.on_admitted();
+        admission.on_admitted(HOST);
         assert!(!admission.has_place(false));
-        admission.on_released(true);
-        assert_eq!((admission.admitted, admission.silent), (5, 0));
+        admission.on_released(HOST, true);
+        assert_eq!((admission.admitted, admission.silent, admission.load(HOST)), (5, 0, 5));
         assert!(!admission.has_place(false));
     }
 }

@@ -262,7 +262,7 @@ impl Tcp {
         let link = self.links.take(id)?;
         self.poller.remove(&link.socket);
         self.close_rails(id, &link);
-        self.leave(id, &link.standing);
+        self.leave(id, link.address.ip(), &link.standing);
         self.lossy -= usize::from(link.is_lossy());
         Some(link)
     }

@@ -183,6 +183,33 @@ fn a_request_whose_peer_does_not_read_holds_up_no_other() {
 }
 
 #[test]
+fn peers_of_different_hosts_come_first() {
+    // Four processes on each of three hosts.
+    let host = |rank: u32| if rank == 0 { 2 } else { 3 + ((rank - 1) / 4) as u8 };
+    let mut world = Process::world_of((0..=12).map(|rank| on_host(rank, host(rank))));
+    // The receiver dials them: then their addresses are those at which they listen.
+    for rank in 1..world.len() {
+        until(&mut world, |world| world[0].send(rank as u32, &eager(0), b"first").is_ok());
+    }
+    world[0].tcp.admission.limit(FEWEST, HOUR);
+    (1..=12).for_each(|rank| request(&mut world, rank));
+    // Whoever comes while there is a place gets it.
+    assert_eq!(requested(&mut world), [1, 2, 3, 4]);
+    for (answers, expected) in [(1, 5), (2, 9), (3, 6), (4, 10)] {
+        answer(&mut world, answers, LEN);
+        let now = requested(&mut world);
+        assert!(now.contains(&expected), "{now:?}");
+        assert_eq!(now.len(), 4 + answers);
+    }
+    // And then those that have waited, whoever their host is.
+    for (answers, expected) in [(5, 7), (9, 11), (6, 8), (10, 12)] {
+        answer(&mut world, answers, LEN);
+        let now = requested(&mut world);
+        assert!(now.contains(&expected), "{now:?}");
+    }
+}
+
+#[test]
 fn there_is_no_limit_until_data_are_lost() {
     let mut world = connected_to_first((0..=9).map(|rank| on_host(rank, 2 + rank as u8)));
     (1..=9).for_each(|rank| request(&mut world, rank));
