@@ -2,15 +2,16 @@
 
 #![expect(unsafe_code, reason = "memory lent by the user, and temporary memory that messages are received into")]
 
-use std::alloc::{self, Layout as Allocation};
-use std::ptr::NonNull;
+mod block;
+
 use std::sync::Arc;
 
 use super::schedule::{Area, Slice};
 use crate::datatype::{Sign, TypeRef};
 use crate::device::Pinned;
 use crate::error::{MpiError, MpiResult};
-use crate::memory::{Buffer, tolerate};
+use crate::memory::Buffer;
+use block::{ALIGN, Block};
 
 /// The memory that the user lends for one operation.
 #[derive(Debug, Clone)]
@@ -153,7 +154,7 @@ impl Operands {
                 None => {
                     let mut block = Block::default();
                     block.reserve(span.max(1))?;
-                    (block.start.as_ptr(), Place::Own { _block: Arc::new(block) })
+                    (block.start(), Place::Own { _block: Arc::new(block) })
                 }
             };
             let address = start.wrapping_offset(lower.wrapping_neg());
@@ -211,12 +212,6 @@ pub struct Workspace {
     temporaries: Vec<Memory>,
 }
 
-/// The most bytes of memory that are kept for the next operation.
-const KEPT: usize = 4 << 20;
-
-/// Each temporary starts on a cache line of its own, which also satisfies the alignment of any type.
-const ALIGN: usize = 64;
-
 impl Workspace {
     /// Allocates temporaries of these lengths in packed bytes.
     pub fn prepare(&mut self, lens: &[u64], elements: Option<&TypeRef>) -> MpiResult {
@@ -229,7 +224,7 @@ impl Workspace {
             end = span.checked_next_multiple_of(ALIGN).and_then(|span| end.checked_add(span)).ok_or_else(too_many)?;
         }
         self.block.reserve(end)?;
-        let mut at = self.block.start.as_ptr();
+        let mut at = self.block.start();
         for len in lens.iter().map(|len| *len as usize) {
             let (lower, span) = span(len, elements)?;
             let address = at.wrapping_offset(lower.wrapping_neg());
@@ -241,12 +236,10 @@ impl Workspace {
         Ok(())
     }
 
-    /// Called after the operation: frees memory that is too large to keep.
+    /// Called after the operation: gives back memory that is too large to keep.
     pub fn trim(&mut self) {
         self.temporaries.clear();
-        if self.block.len > KEPT {
-            self.block = Block::default();
-        }
+        self.block.trim();
     }
 
     /// The bytes of a slice.
@@ -310,49 +303,6 @@ pub(super) fn wrong(expected: usize) -> Buffer {
     }
     // SAFETY: the byte is static, and is only sent.
     unsafe { Buffer::contiguous(ONE.as_ptr().cast_mut(), 1) }
-}
-
-/// A piece of memory.
-#[derive(Debug)]
-struct Block {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the block owns its memory, as a `Box<[u8]>` does.
-unsafe impl Send for Block {}
-// SAFETY: a shared reference gives only the address.
-unsafe impl Sync for Block {}
-
-impl Default for Block {
-    fn default() -> Self {
-        Self { start: NonNull::dangling(), len: 0 }
-    }
-}
-
-impl Block {
-    fn reserve(&mut self, len: usize) -> MpiResult {
-        if len <= self.len {
-            return Ok(());
-        }
-        *self = Self::default();
-        let len = len.next_power_of_two();
-        let no_memory = || MpiError::no_mem(format!("out of memory: this operation needs {len} bytes"));
-        let allocation = Allocation::from_size_align(len, ALIGN).map_err(|_| no_memory())?;
-        // SAFETY: the length is not 0. The memory is zeroed because bytes may be read before they are received.
-        let start = tolerate(|| unsafe { alloc::alloc_zeroed(allocation) });
-        *self = Self { start: NonNull::new(start).ok_or_else(no_memory)?, len };
-        Ok(())
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `reserve` allocated it with this layout.
-            unsafe { alloc::dealloc(self.start.as_ptr(), Allocation::from_size_align_unchecked(self.len, ALIGN)) };
-        }
-    }
 }
 
 #[cfg(test)]
