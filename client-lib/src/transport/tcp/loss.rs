@@ -60,7 +60,9 @@ impl Loss {
     /// Judges by the counts of now.
     fn look(&mut self, sent: u64, resent: Resent, now: Instant) {
         self.looked = now;
-        let is_lossy = is_much(sent - self.sent, resent.segments.wrapping_sub(self.segments), resent.segment_bytes);
+        // The count falls when the peer tells that it had already received some of them.
+        let segments = resent.segments.wrapping_sub(self.segments).cast_signed().max(0).cast_unsigned();
+        let is_lossy = is_much(sent - self.sent, segments, resent.segment_bytes);
         if is_lossy {
             self.until = Some(now + REMEMBER);
         } else {
@@ -165,5 +167,15 @@ mod tests {
         assert!(loss.is_lossy());
         loss.expire(again + 2 * REMEMBER + LOOK);
         assert!(!loss.is_lossy());
+    }
+
+    #[test]
+    fn segments_that_the_peer_had_already_are_not_lost() {
+        let start = Instant::now();
+        let mut loss = Loss::new(1_000_000, resent(7), start);
+        for (turn, segments) in [(1, 5), (2, 0)] {
+            loss.look(1_020_000, resent(segments), start + turn * LOOK);
+            assert!(!loss.is_lossy(), "7, then {segments}");
+        }
     }
 }
