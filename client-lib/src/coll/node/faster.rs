@@ -3,6 +3,7 @@
 //! All members must go the same way, so the first member alone measures and decides. It announces its decisions with its stamp in
 //! each call that has a class, at which all members wait for all; each member adopts what has been announced at the end of the call.
 
+use super::work::kind;
 use super::{ANNOUNCED, Node, Way};
 use crate::coll::choice::Call;
 use crate::transport::shm::choice::{self, Choice, ticks};
@@ -27,7 +28,7 @@ impl Node {
     #[inline]
     pub(super) fn announcing(&self, stamp: u64) -> u64 {
         match self.rank {
-            0 if matches!(stamp >> 56, 5 | 6) => stamp | (u64::from(self.faster.next) << 32) & ANNOUNCED,
+            0 if kind::announces(stamp) => stamp | (u64::from(self.faster.next) << 32) & ANNOUNCED,
             _ => stamp,
         }
     }

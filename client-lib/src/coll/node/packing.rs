@@ -22,6 +22,7 @@ use super::counting::{Prefix, Sign};
 #[cfg(not(loom))]
 use super::mailboxes::place;
 use super::mailboxes::{Awaited, Packed};
+use super::work::kind;
 use super::{Node, PACKED, SMALL};
 
 impl Node {
@@ -138,7 +139,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// ([`Node::packed`]): those of calls in which each member leaves one block, read by members that need all of them, or the first ones.
 #[inline(always)]
 fn len_of(stamp: u64) -> Option<usize> {
-    let leaves_one_for_all = matches!(stamp >> 56, 3 | 5 | 7 | 8 | 10 | 11);
+    use kind::{ALLGATHER, ALLREDUCE, EXSCAN, GATHER, REDUCE, SCAN};
+    let leaves_one_for_all = matches!(kind::of(stamp), GATHER | ALLGATHER | REDUCE | ALLREDUCE | SCAN | EXSCAN);
     let len = stamp as u32 as usize;
     (leaves_one_for_all && (1..=PACKED).contains(&len)).then_some(len)
 }
@@ -147,7 +149,7 @@ fn len_of(stamp: u64) -> Option<usize> {
 #[inline(always)]
 fn is_told(stamp: u64) -> bool {
     let len = stamp as u32 as usize;
-    matches!(stamp >> 56, 10 | 11) && (len <= PACKED || len > SMALL)
+    matches!(kind::of(stamp), kind::SCAN | kind::EXSCAN) && (len <= PACKED || len > SMALL)
 }
 
 #[cfg(test)]

@@ -335,21 +335,48 @@ pub(super) fn write(into: &Buffer, at: usize, data: *const [u8]) {
     unsafe { into.copy_from(at, data.cast(), data.len()) }
 }
 
+/// The kinds of calls, as they stand in the highest byte of a stamp. Those of [`super::uneven`] begin at 16.
+pub(super) mod kind {
+    pub(in super::super) const BARRIER: u64 = 1;
+    pub(in super::super) const BCAST: u64 = 2;
+    pub(in super::super) const GATHER: u64 = 3;
+    pub(in super::super) const SCATTER: u64 = 4;
+    pub(in super::super) const ALLGATHER: u64 = 5;
+    pub(in super::super) const ALLTOALL: u64 = 6;
+    pub(in super::super) const REDUCE: u64 = 7;
+    pub(in super::super) const ALLREDUCE: u64 = 8;
+    pub(in super::super) const REDUCE_SCATTER_BLOCK: u64 = 9;
+    pub(in super::super) const SCAN: u64 = 10;
+    pub(in super::super) const EXSCAN: u64 = 11;
+
+    /// The kind of the call that has this stamp.
+    #[inline(always)]
+    pub(in super::super) fn of(stamp: u64) -> u64 {
+        stamp >> 56
+    }
+
+    /// Whether the first member announces something in the stamps of such a call, in place of a root.
+    #[inline(always)]
+    pub(in super::super) fn announces(stamp: u64) -> bool {
+        matches!(of(stamp), ALLGATHER | ALLTOALL)
+    }
+}
+
 /// Identifies a call: members with different stamps have called different functions.
 #[inline(always)]
 pub(super) fn stamp(call: Call) -> u64 {
     let (kind, root, len) = match call {
-        Call::Barrier => (1, 0, 0),
-        Call::Bcast { root, len } => (2, root, len),
-        Call::Gather { root, block, .. } => (3, root, block),
-        Call::Scatter { root, block, .. } => (4, root, block),
-        Call::Allgather { block, .. } => (5, 0, block),
-        Call::Alltoall { block, .. } => (6, 0, block),
-        Call::Reduce { root, vector, .. } => (7, root, vector.len()),
-        Call::Allreduce { vector, .. } => (8, 0, vector.len()),
-        Call::ReduceScatterBlock { block, .. } => (9, 0, block.len()),
-        Call::Scan { vector, .. } => (10, 0, vector.len()),
-        Call::Exscan { vector, .. } => (11, 0, vector.len()),
+        Call::Barrier => (kind::BARRIER, 0, 0),
+        Call::Bcast { root, len } => (kind::BCAST, root, len),
+        Call::Gather { root, block, .. } => (kind::GATHER, root, block),
+        Call::Scatter { root, block, .. } => (kind::SCATTER, root, block),
+        Call::Allgather { block, .. } => (kind::ALLGATHER, 0, block),
+        Call::Alltoall { block, .. } => (kind::ALLTOALL, 0, block),
+        Call::Reduce { root, vector, .. } => (kind::REDUCE, root, vector.len()),
+        Call::Allreduce { vector, .. } => (kind::ALLREDUCE, 0, vector.len()),
+        Call::ReduceScatterBlock { block, .. } => (kind::REDUCE_SCATTER_BLOCK, 0, block.len()),
+        Call::Scan { vector, .. } => (kind::SCAN, 0, vector.len()),
+        Call::Exscan { vector, .. } => (kind::EXSCAN, 0, vector.len()),
     };
     kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
 }
@@ -357,8 +384,7 @@ pub(super) fn stamp(call: Call) -> u64 {
 /// Whether two stamps are of different calls.
 #[inline]
 pub(super) fn differ(one: u64, other: u64) -> bool {
-    let has_root = !matches!(other >> 56, 5 | 6);
-    (one ^ other) & if has_root { u64::MAX } else { !ANNOUNCED } != 0
+    (one ^ other) & if kind::announces(other) { !ANNOUNCED } else { u64::MAX } != 0
 }
 
 /// The stamp of a member whose arguments are invalid.
