@@ -7,8 +7,8 @@
 //! further peers wait here. Those to hosts with the fewest admitted peers are sent first, and among these the earliest, because the
 //! peers of one host share its port.
 //!
-//! There is no limit until the network loses data: how many senders fill a port depends on their speed and on its. The kernel counts the
-//! segments that arrived before others that had been sent earlier. If these are many while more than [`FEWEST`] peers were admitted, half as
+//! There is no limit until the network loses data: how many senders fill a port depends on their speed and on the port's. The kernel counts the
+//! segments that arrived before others that had been sent earlier (before Linux 5.4 it does not, and there is no limit). If these are many while more than [`FEWEST`] peers were admitted, half as
 //! many are from now on, but never fewer than [`FEWEST`]. While requests wait and nothing is lost, the number grows: quickly to just below
 //! the one that lost data last, and slowly from there. So it comes down within a few bursts, and then stays close to what the port bears.
 //!
@@ -31,7 +31,7 @@ use super::{Tcp, loss};
 use crate::engine::{Frame, Refusal};
 use crate::memory::Payload;
 
-/// So many peers on other hosts may have bytes outstanding whatever is lost. Four messages, of which each is longer than the eager limit,
+/// At least this many peers on other hosts may have bytes outstanding, whatever is lost. Four messages, of which each is longer than the eager limit,
 /// fill a link of 100 Gbit/s between hosts that are 40 us apart.
 pub(super) const FEWEST: usize = 4;
 
@@ -43,19 +43,19 @@ pub(super) const STALL: Duration = Duration::from_millis(20);
 /// 0.1 s.
 const QUICK: u32 = 5;
 
-/// And this is how long it takes to try that number again, and more: 1 s.
+/// From there on, one more is admitted after so many times [`STALL`]: 1 s.
 const SLOW: u32 = 50;
 
-/// So many waiting requests are compared.
+/// So many of the waiting requests are compared, the earliest ones.
 const SEEN: usize = 64;
 
-/// A request that is the earliest is sent after at most so many later ones.
+/// At most this many later requests are sent before the earliest one.
 const PASSED_MAX: u32 = 64;
 
-/// Losses at most this long after each other are one: what was sent before the first of them had an effect.
+/// Losses within this time after the first count as one: what was sent before the number fell may still be lost.
 pub(super) const ONE_LOSS: Duration = Duration::from_millis(20);
 
-/// Who is admitted, and which requests wait.
+/// Which peers are admitted, and which requests wait.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// The number of links with bytes outstanding.
@@ -72,7 +72,7 @@ pub(super) struct Admission {
     peak: usize,
     lost_at: Option<Instant>,
     waiting: VecDeque<Request>,
-    /// How many later requests were sent since the earliest one is the earliest.
+    /// How many later requests have been sent before the earliest one.
     passed: u32,
     /// How many looks ago the last loss was.
     looks: u32,
@@ -258,7 +258,7 @@ impl Tcp {
 
     /// Sends the waiting requests for which there is a place.
     pub(super) fn admit(&mut self) {
-        // Of those that are left: what cannot be sent now, because its peer does not read, holds up no other.
+        // Links whose peers do not read: their requests must not hold up those of others.
         let mut full = Vec::new();
         while let Some(at) = self.next_request(&full) {
             let request = self.admission.waiting[at];

@@ -36,7 +36,7 @@ fn request(world: &mut [Process], from: u32) {
     assert_eq!(world[0].send(from, &frame, &[]), Ok(()));
 }
 
-/// Which peers have got a request, in the order of `peers`, after all have had the time for it.
+/// The ranks that have got a request, after all have had the time for it.
 fn requested(world: &mut [Process]) -> Vec<usize> {
     // What the first has sent arrives before this.
     for rank in 1..world.len() {
@@ -100,7 +100,7 @@ fn peers_that_send_nothing_do_not_stop_the_others() {
     (1..=8).for_each(|rank| request(&mut world, rank));
     assert_eq!(requested(&mut world), [1, 2, 3, 4]);
     let mut now = Instant::now();
-    // The first look begins to count; the second finds four silent, so there is room for eight more.
+    // Nothing is known at first, then all four are new, and then all are silent, so there is room for eight more.
     for (look, expected) in [(0, 4), (1, 4), (2, 8)] {
         world[0].tcp.relieve(now);
         now += HOUR;
@@ -193,7 +193,7 @@ fn peers_of_different_hosts_come_first() {
     }
     world[0].tcp.admission.limit(FEWEST, HOUR);
     (1..=12).for_each(|rank| request(&mut world, rank));
-    // Whoever comes while there is a place gets it.
+    // A request is sent at once while there are places, to any host.
     assert_eq!(requested(&mut world), [1, 2, 3, 4]);
     for (answers, expected) in [(1, 5), (2, 9), (3, 6), (4, 10)] {
         answer(&mut world, answers, LEN);
@@ -201,7 +201,7 @@ fn peers_of_different_hosts_come_first() {
         assert!(now.contains(&expected), "{now:?}");
         assert_eq!(now.len(), 4 + answers);
     }
-    // And then those that have waited, whoever their host is.
+    // The two hosts then take turns, each time with the one that has fewer admitted peers.
     for (answers, expected) in [(5, 7), (9, 11), (6, 8), (10, 12)] {
         answer(&mut world, answers, LEN);
         let now = requested(&mut world);
