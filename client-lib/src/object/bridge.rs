@@ -72,6 +72,8 @@ pub struct Bridge {
     words: Words,
     /// Names of the other group's members: first at the leader, then everywhere.
     list: Vec<u64>,
+    /// Why a leader could not cross.
+    fault: Option<MpiError>,
     stage: Stage,
 }
 
@@ -103,7 +105,7 @@ impl Bridge {
             words[2] = FOREIGN;
         }
         let stage = Stage::Proposing(Exchange::of_words(circle.clone(), &words));
-        Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), stage }
+        Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), fault: None, stage }
     }
 
     /// Whether its messages use this context.
@@ -222,7 +224,10 @@ impl Bridge {
                 self.list = list;
             }
             Ok(None) => self.words = fails(Failure::Other),
-            Err(error) => self.words = fails(Failure::of(&error)),
+            Err(error) => {
+                self.words = fails(Failure::of(&error));
+                self.fault = Some(error);
+            }
         }
     }
 
@@ -236,7 +241,8 @@ impl Bridge {
     }
 
     fn agree<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> MpiResult<Turn> {
-        match (self.agreement.on_words(contexts, self.words)?, &self.parties) {
+        let next = self.agreement.on_words(contexts, self.words);
+        match (next.map_err(|error| self.fault.take().unwrap_or(error))?, &self.parties) {
             (Next::Agreed(number), Some(parties)) => {
                 let context = Contexts::context_of(number);
                 parties.open(engine, context);

@@ -6,8 +6,10 @@
 //!
 //! The kernel believes that a network is fast which takes some data at once, and others slowly. So a rail that was busy from one payload
 //! to the next counts as fast as it was in that time, and no connection counts as much faster than just before, unless it has delivered
-//! as much. And a connection stops for a while when a segment was lost: so a measurement counts by its bytes and its time, together with
-//! what was measured before.
+//! as much. And deliveries are reported in lumps, or not at all for a while when a segment was lost: so a measurement counts by its time,
+//! together with what was measured before.
+//!
+//! A rail that would add little is left out: a segment that is lost there would hold up a payload for longer than it saves.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,13 @@ const FORGIVEN: u32 = 256;
 /// Slices are as long as multiples of this, so that user memory is copied from good places.
 const UNIT: usize = 64;
 /// A rail's first share, relative to the main connection.
-const FIRST: f64 = 1.0 / 8.0;
+const FIRST: f64 = 1.0 / 32.0;
+/// A rail that has less than this share of the speed of all connections is too slow for a slice.
+const WORTH: f64 = 1.0 / 16.0;
+/// What was measured earlier counts as much as a measurement of this many seconds, at least and at most.
+const MEMORY: [f64; 2] = [0.1, 1.0];
+/// In between, as one of this many bytes: the kernel reports up to 64 KiB at once.
+const MEMORY_BYTES: f64 = (256 << 10) as f64;
 /// A connection is measured for so long: several payloads may follow each other before the first is under way.
 const WINDOW: Duration = Duration::from_millis(10);
 /// What the kernel says makes a connection at most this much faster in a [`WINDOW`].
@@ -44,13 +52,13 @@ pub(super) struct Speed {
     left_out: u32,
     /// When the last measurement ended, and how many bytes it had delivered until then.
     since: Option<(Instant, u64)>,
-    /// How many bytes it delivered lately while it was busy all the time, and in how many seconds.
-    lately: (f64, f64),
+    /// For how many seconds the rate was measured, as far as that still counts.
+    weight: f64,
 }
 
 impl Speed {
     pub(super) const MAIN: Self =
-        Self { rate: 0.0, said: None, trial: None, backlog: 0.0, left_out: 0, since: None, lately: (0.0, 0.0) };
+        Self { rate: 0.0, said: None, trial: None, backlog: 0.0, left_out: 0, since: None, weight: 0.0 };
     pub(super) const RAIL: Self = Self { trial: Some(FIRST), ..Self::MAIN };
 
     /// Bytes in a second; 0 if unknown.
@@ -73,21 +81,34 @@ impl Speed {
         let is_busy = self.backlog > 0.0;
         match (self.measured(pace, now), self.trial) {
             (Some((bytes, seconds)), _) if is_busy => {
-                self.lately = (self.lately.0 / 2.0 + bytes, self.lately.1 / 2.0 + seconds);
-                (self.rate, self.trial) = (self.lately.0 / self.lately.1, None);
+                self.remember(bytes, seconds);
+                if self.rate > 0.0 {
+                    self.trial = None;
+                }
             }
             (None, _) if is_busy => {}
             (_, Some(share)) if was_tried => {
                 let next = share * 2.0;
-                (self.trial, self.rate) = if next <= 1.0 { (Some(next), 0.0) } else { (None, main) };
+                (self.trial, self.rate, self.weight) =
+                    if next <= 1.0 { (Some(next), 0.0, 0.0) } else { (None, main, MEMORY[0]) };
             }
             (_, Some(_)) => {}
             (measured, None) => {
-                let (bytes, seconds) = measured.unwrap_or((0.0, 1.0));
-                self.lately = (0.0, 0.0);
-                self.believe(pace, bytes / seconds, now);
+                // It was idle for some of the time.
+                if let Some((bytes, seconds)) = measured.filter(|(bytes, seconds)| *bytes > self.rate * seconds) {
+                    self.remember(bytes, seconds);
+                }
+                self.believe(pace, 0.0, now);
+                self.weight = if self.rate > 0.0 { MEMORY[0] / 2.0 } else { 0.0 };
             }
         }
+    }
+
+    /// Takes what it has delivered in these seconds together with what was measured before.
+    fn remember(&mut self, bytes: f64, seconds: f64) {
+        let weight = self.weight.min((MEMORY_BYTES / self.rate.max(1.0)).clamp(MEMORY[0], MEMORY[1]));
+        self.weight = weight + seconds;
+        self.rate = (self.rate * weight + bytes) / self.weight;
     }
 
     /// How many bytes it has delivered since the last measurement, and in how many seconds, if that is long enough ago.
@@ -106,7 +127,7 @@ impl Speed {
         let rate = pace.rate as f64;
         if self.rate == 0.0 {
             (self.rate, self.said) = (rate, Some(now));
-        } else if self.said.is_none_or(|said| now.saturating_duration_since(said) >= WINDOW) {
+        } else if rate > 0.0 && self.said.is_none_or(|said| now.saturating_duration_since(said) >= WINDOW) {
             (self.rate, self.said) = (rate.clamp(self.rate * DECLINE, self.rate * GROWTH), Some(now));
         }
         self.rate = self.rate.max(least);
@@ -125,12 +146,20 @@ pub(super) fn divide(len: usize, speeds: &mut [Option<Speed>; LANES_MAX]) -> Cut
         None if speed.rate > 0.0 => speed.rate,
         None => main,
     };
-    let lanes: Vec<(usize, f64, f64)> = speeds
-        .iter_mut()
-        .enumerate()
-        .filter_map(|(at, speed)| speed.as_mut().map(|speed| (at, rate(speed), speed.backlog)))
-        .collect();
-    let mut cut = share(len, lanes);
+    let rates = speeds.each_mut().map(|speed| speed.as_mut().map(rate));
+    let all: f64 = rates.iter().flatten().sum();
+    let lanes = rates.iter().zip(&*speeds).enumerate().filter_map(|(at, (rate, speed))| {
+        let (rate, speed) = ((*rate)?, speed.as_ref()?);
+        let is_worth_it = at == 0 || speed.trial.is_some() || rate >= WORTH * all;
+        is_worth_it.then_some((at, rate, speed.backlog))
+    });
+    let mut cut = share(len, lanes.collect());
+    for (slice, speed) in cut.iter_mut().zip(&*speeds) {
+        let Some(Speed { trial: Some(share), backlog, .. }) = speed else { continue };
+        // No more than this is under way: what it cannot do delays all that follows.
+        let room = ((share * len as f64 - backlog).max(0.0) as usize / UNIT * UNIT) as u32;
+        *slice = (*slice).min(if room < SLICE_MIN as u32 { 0 } else { room });
+    }
     for (len, speed) in cut.iter_mut().zip(speeds.iter_mut()).skip(1) {
         let Some(speed) = speed else { continue };
         speed.left_out = if *len == 0 { speed.left_out + 1 } else { 0 };
@@ -237,25 +266,27 @@ mod tests {
         let (mut speeds, mut pace, start) =
             (lanes(&[speed(800, 0), Some(Speed::RAIL)]), Pace::default(), Instant::now());
         let mut shares = Vec::new();
-        for (ms, backlog) in [(0, 0), (1, 0), (2, 5_000), (22, 0), (23, 0), (1_023, 5_000)] {
+        for (ms, backlog) in [(0, 0), (1, 0), (2, 5_000), (22, 0), (23, 0), (24, 0), (25, 0), (1_025, 5_000)] {
             pace.delivered += ms;
             pace.backlog = backlog;
             speeds[1].as_mut().unwrap().look_at_rail(pace, 0, start + Duration::from_millis(ms), 800.0);
             shares.push(divide(MIB, &mut speeds)[1] as usize * 100 / MIB);
         }
-        // It is done, it is not but had little time, it is done twice, and then not after a second.
-        assert_eq!(shares, [11, 19, 19, 33, 50, 55]);
+        // It is done, it is not but had little time, it is done four times, and then not after a second.
+        assert_eq!(shares, [3, 5, 5, 11, 19, 33, 50, 55]);
     }
 
     #[test]
     fn a_rail_that_was_busy_is_as_fast_as_it_was() {
         // The kernel takes it for faster than it is.
         let mut rail = Rail::of_known_speed(1_000_000);
-        assert_eq!(rail.after(1_000, 100, 400), 100.0);
-        let again = rail.after(1_000, 200, 200);
-        assert!((100.0..=200.0).contains(&again), "{again}");
+        let first = rail.after(1_000, 100_000, 400_000);
+        assert!((100e3..150e3).contains(&first), "{first}");
+        let again = rail.after(1_000, 100_000, 300_000);
+        assert!((100e3..125e3).contains(&again), "{again}");
         // It had nothing to do for a while, so it was at least as fast as this, and perhaps as the kernel says.
-        assert_eq!(rail.after(8_000, 200, 0), again * GROWTH);
+        let idle = rail.after(8_000, 300_000, 0);
+        assert_eq!(idle, again * GROWTH);
     }
 
     #[test]
@@ -272,7 +303,50 @@ mod tests {
         // Also if nothing was known of it before, and the kernel tells nothing.
         let mut rail = Rail::of_known_speed(0);
         assert_eq!(rail.after(30, 0, 1_000_000), 0.0);
-        assert_eq!(rail.after(50, 1_000_000, 0), 20e6);
+        assert_eq!(rail.after(50, 1_000_000, 0), 12.5e6);
+    }
+
+    #[test]
+    fn a_rail_whose_deliveries_are_reported_in_lumps_is_as_fast_as_on_average() {
+        // 1.2 MB/s, in 64 KiB: so nothing arrives between some of the looks.
+        let mut rail = Rail::of_known_speed(1_200_000);
+        let mut speeds = lanes(&[speed(24_000_000, 0), Some(rail.speed)]);
+        let (mut total, mut told) = (0, 0);
+        for look in 0..100 {
+            total += 36_000;
+            let lump = (total - told) / 65_536 * 65_536;
+            told += lump;
+            let rate = rail.after(30, lump, 500_000);
+            assert!(look < 10 || (0.8e6..1.6e6).contains(&rate), "look {look}: {rate}");
+            speeds[1] = Some(rail.speed);
+            assert_eq!(divide(MIB, &mut speeds)[1], 0);
+        }
+    }
+
+    #[test]
+    fn a_rail_that_delivers_nothing_does_not_count_as_fast() {
+        let mut rail = Rail::of_known_speed(24_000_000);
+        let mut before = f64::MAX;
+        for _ in 0..50 {
+            let rate = rail.after(30, 0, 500_000);
+            assert!(0.0 < rate && rate < before, "{rate} after {before}");
+            before = rate;
+        }
+        assert!(before < 2e6, "{before}");
+        let cut = divide(MIB, &mut lanes(&[speed(24_000_000, 0), Some(rail.speed)]));
+        assert_eq!(cut[1], 0);
+    }
+
+    #[test]
+    fn a_rail_that_would_add_little_gets_nothing_after_it_was_tried() {
+        let mut speeds = lanes(&[speed(240, 0), Some(Speed::RAIL), speed(14, 0), speed(20, 0)]);
+        let cut = divide(MIB, &mut speeds);
+        assert!(cut[1] > 0 && (cut[1] as usize) < MIB / 32, "{cut:?}");
+        assert_eq!(cut[2], 0);
+        assert!(cut[3] > 0);
+        // A connection that is the slowest may be the main one.
+        let cut = divide(MIB, &mut lanes(&[speed(14, 0), speed(240, 0)]));
+        assert!(cut[0] > 0 && cut[1] > cut[0], "{cut:?}");
     }
 
     #[test]
