@@ -232,10 +232,15 @@ impl Running {
     /// If it does not exit in time.
     #[track_caller]
     pub fn end(self) -> Ended {
+        self.end_in_time().unwrap_or_else(|story| panic!("{story}"))
+    }
+
+    /// Its end, or what there is to say if it does not exit in time.
+    fn end_in_time(self) -> Result<Ended, String> {
         let Some(status) = self.status.wait(self.deadline, |status| *status) else {
             let story = self.story("still running");
             self.kill();
-            panic!("still running after {:?}\n{story}", self.deadline);
+            return Err(format!("still running after {:?}\n{story}", self.deadline));
         };
         // A grandchild may hold the streams open; this does not wait for its output.
         let grace = Duration::from_secs(5);
@@ -243,7 +248,7 @@ impl Running {
             stream.wait(grace, |stream| stream.ended.then_some(()));
             std::mem::take(&mut stream.look().bytes)
         };
-        Ended { line: self.line.clone(), status, stdout: take(&self.stdout), stderr: take(&self.stderr) }
+        Ok(Ended { line: self.line.clone(), status, stdout: take(&self.stdout), stderr: take(&self.stderr) })
     }
 
     /// Waits until it exits, with any status. Returns false if it does not exit in time.
@@ -286,6 +291,22 @@ impl Drop for Running {
             self.status.wait(Duration::from_secs(10), |status| *status);
         }
     }
+}
+
+/// Checks that commands which depend on each other all succeed; returns the stdout of each. If one fails, it shows all of them: often
+/// another one failed first.
+#[track_caller]
+pub fn all_ok(running: impl IntoIterator<Item = Running>) -> Vec<String> {
+    let ended: Vec<Result<Ended, String>> = running.into_iter().map(Running::end_in_time).collect();
+    let out = |ended: &Result<Ended, String>| {
+        let ended = ended.as_ref().ok()?;
+        ended.status.success().then(|| ended.out())
+    };
+    ended.iter().map(out).collect::<Option<Vec<String>>>().unwrap_or_else(|| {
+        let story = |ended: &Result<Ended, String>| ended.as_ref().map_or_else(String::clone, Ended::to_string);
+        let all: Vec<String> = ended.iter().map(story).collect();
+        panic!("expected success\n{}", all.join("\n"))
+    })
 }
 
 /// How a command exited, and its output.

@@ -26,7 +26,7 @@ mod programs;
 mod sshd;
 mod watched;
 
-pub use call::{Call, Ended, Running};
+pub use call::{Call, Ended, Running, all_ok};
 pub use certificates::Certificates;
 pub use dvm::{Dvm, Options, state_dir};
 pub use etcd::Etcd;

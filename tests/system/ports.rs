@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, eventually, hydra, mpi4py_for_the_abi};
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, all_ok, built, eventually, hydra, mpi4py_for_the_abi};
 
 /// The deadline: a thousand connections of a debug build take half a minute on two idle cores, and several times that on busy
 /// cores.
@@ -69,8 +69,7 @@ fn file(dvm: &Dvm) -> String {
 /// Checks that all processes of a side succeed and one of them reports it.
 #[track_caller]
 fn ends_well(side: Vec<Running>, size: usize, what: &str) {
-    let said: String = side.into_iter().map(|process| process.end().ok()).collect();
-    assert_eq!(said, format!("ports ok on {size}\n"), "{what}");
+    assert_eq!(all_ok(side).concat(), format!("ports ok on {size}\n"), "{what}");
 }
 
 /// Lets one side accept and the other connect, `rounds` times.
@@ -80,8 +79,9 @@ fn connect(dvm: &Dvm, accepting: By, connecting: By, rounds: usize) {
     let one = accepting.start(dvm, "one", &["accept", &port, &rounds]);
     let other = connecting.start(dvm, "other", &["connect", &port, &rounds]);
     let what = format!("{accepting:?} accepts, {connecting:?} connects");
-    ends_well(other, connecting.size(), &what);
-    ends_well(one, accepting.size(), &what);
+    let sides = one.into_iter().chain(other);
+    let said = format!("ports ok on {}\nports ok on {}\n", accepting.size(), connecting.size());
+    assert_eq!(all_ok(sides).concat(), said, "{what}");
 }
 
 fn dvm(nodes: usize, slots: u32) -> Dvm {
@@ -197,9 +197,7 @@ fn threads_accept_while_others_talk_and_accept() {
         for node in ["node0", "node1"] {
             let port = file(&dvm);
             let sides = [run("node0", &["host", &port]), run(node, &["guest", &port])];
-            for side in sides {
-                assert_eq!(side.end().ok(), said, "{node}");
-            }
+            assert_eq!(all_ok(sides), [&*said, &*said], "{node}");
         }
     }
 }
@@ -215,9 +213,7 @@ fn processes_that_know_each_other_only_through_others_are_introduced() {
             dvm.rsctl(["run", "-n", size, place, &program, part, &port]).deadline(WITHIN).start()
         };
         let jobs = ["host", "first", "second"].into_iter().zip(places).map(start).collect::<Vec<_>>();
-        for job in jobs {
-            assert_eq!(job.end().ok(), format!("introduced ok on {size}\n"), "{places:?}");
-        }
+        assert_eq!(all_ok(jobs), vec![format!("introduced ok on {size}\n"); 3], "{places:?}");
     }
 }
 
