@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::Tcp;
 use super::directory::Way;
+use super::handshake::Greeting;
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
@@ -65,12 +66,24 @@ impl Tcp {
         if let Some(Way::Dialled(id)) = self.directory.way(peer) {
             self.drop_greeting(id);
         }
-        if let (Some(name), Some(foreign)) = (self.directory.name(peer), &mut self.own.foreign) {
-            foreign.remove(&name);
+        if let Some(name) = self.directory.name(peer) {
+            if let Some(foreign) = &mut self.own.foreign {
+                foreign.remove(&name);
+            }
             self.own.tickets.remove(&name);
+            self.drop_answers(name);
         }
         self.directory.remove(peer);
         self.addresses.remove(&peer);
+    }
+
+    /// Drops dials of this process that have arrived: it has given them up, perhaps unnoticed, and they must not be taken for dials of
+    /// a later peer of its name.
+    fn drop_answers(&mut self, name: ProcessName) {
+        let is_of_it =
+            |greeting: &Greeting| matches!(greeting, Greeting::Answer(answer) if answer.from() == Some(name));
+        let dropped: Vec<u32> = self.greetings.iter().filter(|(_, it)| is_of_it(it)).map(|(id, _)| id).collect();
+        dropped.into_iter().for_each(|id| self.drop_greeting(id));
     }
 
     /// Forgets a peer after [`Tcp::disconnect`]: nothing more arrives from it, and its number may become that of another

@@ -241,7 +241,7 @@ impl Dial {
                 Stage::Connecting { socket, until } => match is_connected(&socket) {
                     Ok(true) => match self.ask(own, socket) {
                         Ok(next) => next,
-                        Err(error) => return Dialled::Failed(error.to_string()),
+                        Err(error) => return self.pause(own, now, &format!("the handshake failed: {error}")),
                     },
                     Ok(false) if now < until => return self.wait(Stage::Connecting { socket, until }),
                     Ok(false) => return Dialled::Failed(format!("no answer within {:?}", own.connect_limit)),

@@ -101,10 +101,14 @@ impl Link {
 
     /// Replaces reading after the farewells.
     fn await_close(&mut self) -> Result<Got, End> {
-        match (&*self.socket).read(&mut [0; 8]) {
+        match (&*self.socket).read(&mut [0; 512]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Got::Full),
-            Ok(_) | Err(_) => Err(End::Orderly),
+            // This process's farewell may still be on its way.
+            Ok(0) if self.is_sending() && self.broken.is_none() => Ok(Got::Nothing),
+            // The rest of the peer's farewell.
+            Ok(1..) => Ok(Got::Full),
+            Ok(0) | Err(_) => Err(End::Orderly),
         }
     }
 

@@ -99,3 +99,81 @@ fn processes_introduced_twice_at_once_connect_with_either_secret() {
         until(&mut pair, |pair| pair[1].payloads() == [b"there"]);
     }
 }
+
+/// The number of its dial, which has said hello.
+fn dial_that_has_asked(process: &mut Process) -> u32 {
+    let start = Instant::now();
+    loop {
+        let dials = process.tcp.greetings.iter().filter_map(|(id, greeting)| match greeting {
+            Greeting::Dial(dial) => Some((id, dial.is_connecting())),
+            Greeting::Answer(_) => None,
+        });
+        let (id, is_connecting) = dials.last().expect("it dials");
+        if !is_connecting {
+            return id;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "timed out");
+        process.tcp.greet(id, Instant::now());
+    }
+}
+
+fn answers(process: &Process) -> usize {
+    process.tcp.greetings.iter().filter(|(_, greeting)| matches!(greeting, Greeting::Answer(_))).count()
+}
+
+#[test]
+fn a_dial_that_was_given_up_is_not_taken_for_one_of_the_next_association() {
+    // The first one's name is smaller: if both dial, its dial wins.
+    let mut pair = foreign_pair();
+    connect(&mut pair, Peer(3), [5; 32]);
+    assert!(pair.iter_mut().all(|process| process.send(3, &eager(0), b"") == Err(Refusal::Full)));
+    let [dialled, given_up] = [0, 1].map(|it: usize| dial_that_has_asked(&mut pair[it]));
+    let [first, second] = &mut pair;
+    while answers(first) == 0 || answers(second) == 0 {
+        first.tcp.accept(Instant::now());
+        second.tcp.accept(Instant::now());
+    }
+    // Both prove who they are; the second one gives up its own dial, and the first one does not notice that.
+    while !first.tcp.is_connected(Peer(3)) {
+        first.tcp.greet(dialled, Instant::now());
+        second.tcp.greet(given_up, Instant::now());
+        second.turn();
+    }
+    assert!(second.tcp.is_connected(Peer(3)) && answers(first) == 1);
+    for process in &mut pair {
+        process.tcp.disconnect(Peer(3));
+        process.tcp.forget(Peer(3));
+        assert_eq!(answers(process), 0);
+    }
+    connect(&mut pair, Peer(4), [6; 32]);
+    pair[0].turn();
+    pair[0].turn();
+    until(&mut pair, |pair| pair[1].send(4, &eager(0), b"there").is_ok());
+    until(&mut pair, |pair| pair[0].payloads() == [b"there"]);
+    assert!(pair.iter().all(|process| process.received.lost.is_empty()));
+}
+
+#[test]
+fn a_connection_that_is_left_stays_open_until_the_other_side_leaves_it() {
+    let mut pair = foreign_pair();
+    connect(&mut pair, Peer(3), [5; 32]);
+    until(&mut pair, |pair| pair[0].send(3, &eager(0), b"there").is_ok());
+    until(&mut pair, |pair| pair[1].payloads() == [b"there"]);
+    assert_eq!(pair[0].send(3, &Frame::Bye, b""), Ok(()));
+    pair[0].tcp.disconnect(Peer(3));
+    pair[0].tcp.forget(Peer(3));
+    for payload in [&[1; 8][..], &[1; 5_000]] {
+        assert_eq!(pair[1].send(3, &eager(1), payload), Ok(()));
+        for _ in 0..20 {
+            for process in &mut pair {
+                process.turn();
+            }
+        }
+        assert_eq!(pair.each_ref().map(|process| process.tcp.links.len()), [1, 1]);
+    }
+    assert_eq!(pair[1].send(3, &Frame::Bye, b""), Ok(()));
+    pair[1].tcp.disconnect(Peer(3));
+    pair[1].tcp.forget(Peer(3));
+    until(&mut pair, |pair| pair.iter().all(|it| it.tcp.links.len() == 0));
+    assert!(pair.iter().all(|process| process.received.lost.is_empty()));
+}
