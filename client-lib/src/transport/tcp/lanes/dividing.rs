@@ -24,11 +24,11 @@ const FORGIVEN: u32 = 256;
 const UNIT: usize = 64;
 /// A rail's first share, relative to the main connection.
 const FIRST: f64 = 1.0 / 32.0;
-/// A rail that has less than this share of the speed of all connections is too slow for a slice.
+/// The slowest rails are left out if all of them together have less than this share of the speed of all connections.
 const WORTH: f64 = 1.0 / 16.0;
-/// What was measured earlier counts as much as a measurement of this many seconds, at least and at most.
+/// What was measured earlier counts as much as a measurement of this many seconds at most, depending on the speed.
 const MEMORY: [f64; 2] = [0.1, 1.0];
-/// In between, as one of this many bytes: the kernel reports up to 64 KiB at once.
+/// Between these two, it is the time for this many bytes: the kernel reports up to 64 KiB at once.
 const MEMORY_BYTES: f64 = (256 << 10) as f64;
 /// A connection is measured for so long: several payloads may follow each other before the first is under way.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -137,21 +137,23 @@ impl Speed {
 /// Divides a payload of this length; `speeds[0]` is the main connection's, and rails without a speed get nothing.
 pub(super) fn divide(len: usize, speeds: &mut [Option<Speed>; LANES_MAX]) -> Cut {
     let main = speeds[0].map_or(1.0, |main| main.rate.max(1.0));
-    let least = 1.25 * SLICE_MIN as f64 / len as f64;
+    let known = |speed: &Speed| match speed.trial {
+        Some(_) => None,
+        None => Some(if speed.rate > 0.0 { speed.rate } else { main }),
+    };
+    let all: f64 = speeds.iter().flatten().filter_map(known).sum();
+    let too_slow = too_slow(&speeds.map(|speed| speed.as_ref().and_then(known)), all);
+    let least = 1.25 * SLICE_MIN as f64 / len as f64 * all / main;
     let rate = |speed: &mut Speed| match &mut speed.trial {
         Some(share) => {
             *share = share.max(least);
             *share * main
         }
-        None if speed.rate > 0.0 => speed.rate,
-        None => main,
+        None => known(speed).unwrap_or(main),
     };
-    let rates = speeds.each_mut().map(|speed| speed.as_mut().map(rate));
-    let all: f64 = rates.iter().flatten().sum();
-    let lanes = rates.iter().zip(&*speeds).enumerate().filter_map(|(at, (rate, speed))| {
-        let (rate, speed) = ((*rate)?, speed.as_ref()?);
-        let is_worth_it = at == 0 || speed.trial.is_some() || rate >= WORTH * all;
-        is_worth_it.then_some((at, rate, speed.backlog))
+    let lanes = speeds.iter_mut().enumerate().filter_map(|(at, speed)| {
+        let speed = speed.as_mut().filter(|_| !too_slow[at])?;
+        Some((at, rate(speed), speed.backlog))
     });
     let mut cut = share(len, lanes.collect());
     for (slice, speed) in cut.iter_mut().zip(&*speeds) {
@@ -175,6 +177,20 @@ pub(super) fn divide(len: usize, speeds: &mut [Option<Speed>; LANES_MAX]) -> Cut
     }
     cut[0] = left;
     cut
+}
+
+/// Which rails of these rates, of `all` connections together, are not worth their risk; the first one is the main connection.
+fn too_slow(rates: &[Option<f64>; LANES_MAX], all: f64) -> [bool; LANES_MAX] {
+    let mut rails: Vec<(usize, f64)> =
+        rates.iter().enumerate().skip(1).filter_map(|(at, rate)| rate.map(|rate| (at, rate))).collect();
+    rails.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let mut left_out = [false; LANES_MAX];
+    let mut sum = 0.0;
+    for (at, rate) in rails {
+        sum += rate;
+        left_out[at] = sum < WORTH * all;
+    }
+    left_out
 }
 
 /// Shares so that all connections `(number, rate, backlog)` end together. One that is busy for longer gets nothing, nor does a rail that
@@ -344,6 +360,10 @@ mod tests {
         assert!(cut[1] > 0 && (cut[1] as usize) < MIB / 32, "{cut:?}");
         assert_eq!(cut[2], 0);
         assert!(cut[3] > 0);
+        // Together they may add much.
+        let mut many: [_; LANES_MAX] = std::array::from_fn(|at| speed(if at == 0 { 1_000 } else { 60 }, 0));
+        let cut = divide(MIB, &mut many);
+        assert_eq!(cut[1..].iter().filter(|len| **len > 0).count(), LANES_MAX - 2, "{cut:?}");
         // A connection that is the slowest may be the main one.
         let cut = divide(MIB, &mut lanes(&[speed(14, 0), speed(240, 0)]));
         assert!(cut[0] > 0 && cut[1] > cut[0], "{cut:?}");
@@ -365,6 +385,28 @@ mod tests {
         rail.pace.rate = 320_000_000;
         assert_eq!(rail.after(1, 100_000, 0), 1e6);
         assert_eq!(rail.after(11, 5_000, 0), 1.25e6);
+    }
+
+    #[test]
+    fn a_rail_is_tried_beside_several_others() {
+        for known in 1..LANES_MAX - 1 {
+            for len in [64 << 10, 256 << 10, MIB] {
+                let mut speeds = [None; LANES_MAX];
+                speeds[..=known].fill(speed(1_000_000, 0));
+                speeds[known + 1] = Some(Speed { trial: Some(0.0), ..Speed::RAIL });
+                let cut = divide(len, &mut speeds);
+                assert!((SLICE_MIN..2 * SLICE_MIN).contains(&(cut[known + 1] as usize)), "{known}, {len}: {cut:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_does_not_depend_on_what_the_main_connection_has_still_to_send() {
+        let mut speeds = lanes(&[speed(24_000_000, 2 << 20), Some(Speed::RAIL)]);
+        assert_eq!(divide(MIB, &mut speeds)[1] as usize, MIB / 32);
+        speeds[1].as_mut().unwrap().backlog = 10_000.0;
+        let slice = divide(MIB, &mut speeds)[1] as usize;
+        assert!((MIB / 32 - 10_064..=MIB / 32 - 10_000).contains(&slice), "{slice}");
     }
 
     #[test]
