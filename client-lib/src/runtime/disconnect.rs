@@ -197,6 +197,12 @@ impl State {
                     continue;
                 }
                 if !self.engine.transport().is_connected(peer) {
+                    if self.engine.transport().is_meeting(peer) {
+                        // The peer may be connected already, and would take the end of that for this process's death.
+                        telling = true;
+                        self.farewells.peers.push(peer);
+                        continue;
+                    }
                     self.forget_name(peer);
                     self.forget_peer(peer);
                     continue;

@@ -114,6 +114,12 @@ impl Routes {
             || self.tcp.as_ref().is_some_and(|tcp| tcp.is_connected(peer))
     }
 
+    /// Whether this peer and this process are about to be connected: one has called the other, and may be answered by now.
+    pub fn is_meeting(&self, peer: Peer) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.is_meeting(peer))
+            || self.tcp.as_ref().is_some_and(|tcp| tcp.is_meeting(peer))
+    }
+
     /// This process has said farewell to a peer, and expects at most the same from it: the peer's name may become that
     /// of another peer.
     pub fn disconnect(&mut self, peer: Peer) {

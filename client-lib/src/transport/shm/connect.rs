@@ -10,15 +10,16 @@
 //! that it is about to claim in its own segment, where the receiver finds it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{Shutdown, shutdown};
 
 use super::descriptors;
 use super::hello::Hello;
-use super::link::{Call, LinkState, Up};
+use super::link::{Call, Link, LinkState, Up};
 use super::segment::Segment;
 use super::socket::{self, NoAnswer, Received};
 use super::{NO_LINK, Shm};
@@ -202,7 +203,10 @@ impl Shm {
                 match socket::receive(socket) {
                     Received::Nothing => false,
                     Received::End => {
-                        call.put_off(Instant::now(), "it closed the connection".into());
+                        self.hang_up(index);
+                        if let LinkState::Calling(call) = &mut self.links[index].state {
+                            call.put_off(Instant::now(), "it closed the connection".into());
+                        }
                         false
                     }
                     Received::Packet(packet, fds) => {
@@ -242,6 +246,7 @@ impl Shm {
     fn connect(&mut self, index: usize, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) {
         match self.make_up(socket, pid, hello, fds) {
             Ok(up) => {
+                self.hang_up(index);
                 let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
                 let _ = self.epoll.add(&up.socket, EpollEvent::new(events, index as u64));
                 if let Some(process) = &up.process {
@@ -269,6 +274,7 @@ impl Shm {
             self.crowd.add(pid);
         }
         let mut up = Up::new(segment, bell, socket, hello.sign, ring_id(hello.nonce), cma);
+        up.pid = pid;
         up.process = socket::process_fd(pid).map(|process| self.room.settle(process));
         Ok(up)
     }
@@ -355,6 +361,7 @@ impl Shm {
     /// Marks a peer as lost: nothing more will arrive from it.
     #[cold]
     pub(super) fn lose(&mut self, index: usize, reason: &str) {
+        self.hang_up(index);
         let link = &mut self.links[index];
         if matches!(link.state, LinkState::Over) {
             return;
@@ -362,14 +369,38 @@ impl Shm {
         if !link.bye {
             self.losses.push((link.peer, format!("{}: {reason}", link.name)));
         }
-        link.state = LinkState::Over;
+        let state = std::mem::replace(&mut link.state, LinkState::Over);
         if link.left {
             self.vacant.push(index as u16);
+        }
+        if let LinkState::Up(up) | LinkState::Left(up) = state {
+            self.uncount(up.pid);
         }
         debug_assert!(index < NO_LINK as usize);
         self.pool.reclaim(index as u16);
         self.shares.forget(index as u16);
         self.unsettled = true;
+    }
+
+    /// A peer's connection is over; the process may be connected as another peer.
+    fn uncount(&mut self, pid: i32) {
+        let is_of_it = |link: &Link| match &link.state {
+            LinkState::Up(up) | LinkState::Left(up) => up.pid == pid,
+            LinkState::Idle | LinkState::Calling(_) | LinkState::Over => false,
+        };
+        if !self.links.iter().any(is_of_it) {
+            self.crowd.remove(pid);
+        }
+    }
+
+    /// Ends a call that has not been answered yet. A child of this process may hold the socket too, so it is not enough to close it.
+    pub(super) fn hang_up(&mut self, index: usize) {
+        if let LinkState::Calling(call) = &mut self.links[index].state
+            && let Some((socket, _)) = call.socket.take()
+        {
+            let _ = self.epoll.delete(&socket);
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+        }
     }
 
     /// The time until a call must be retried. The socket reports on a call in progress.

@@ -57,10 +57,23 @@ impl Shm {
         self.route(peer).is_some_and(|index| matches!(self.links[index].state, LinkState::Up(_)))
     }
 
+    /// Whether this process has called the peer, which may have answered.
+    pub fn is_meeting(&self, peer: Peer) -> bool {
+        self.route(peer).is_some_and(|index| match &self.links[index].state {
+            LinkState::Calling(call) => call.socket.is_some(),
+            LinkState::Idle | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => false,
+        })
+    }
+
     /// This process sends nothing more to this peer, and expects at most the same from it: from now on the peer's name
     /// is free, and may become that of another peer.
     pub fn disconnect(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
+        self.forget_name(index);
+    }
+
+    /// From now on, the name of this link's peer is free, unless it belongs to another one already.
+    pub(super) fn forget_name(&mut self, index: usize) {
         let name = self.links[index].name;
         if self.names.get(&name).is_some_and(|link| *link as usize == index) {
             self.names.remove(&name);
@@ -73,6 +86,7 @@ impl Shm {
         let Some(index) = self.route(peer) else { return };
         self.routes[peer.0 as usize] = NO_LINK;
         self.losses.retain(|(lost, _)| *lost != peer);
+        self.hang_up(index);
         let link = &mut self.links[index];
         link.left = true;
         link.bye = true;

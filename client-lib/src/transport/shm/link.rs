@@ -121,6 +121,8 @@ pub(super) struct Up {
     bell: OwnedFd,
     /// Open as long as the peer lives.
     pub(super) socket: OwnedFd,
+    /// The process, as this one's pid namespace names it; 0 if it has no number there.
+    pub(super) pid: i32,
     /// Becomes readable when the process ends, even if a child of it still holds the socket.
     pub(super) process: Option<OwnedFd>,
     /// The peer is dead; frames from it may lie before this position of this process's ring.
@@ -148,6 +150,7 @@ impl Up {
             imports: Imports::default(),
             bell,
             socket,
+            pid: 0,
             process: None,
             ends_at: None,
         }

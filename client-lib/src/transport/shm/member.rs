@@ -21,8 +21,7 @@ impl Shm {
         let Some(index) = self.route(peer) else { return };
         // It may still write into the ring under this link's index, so that index is not reused.
         self.routes[peer.0 as usize] = NO_LINK;
-        let name = self.links[index].name;
-        self.names.remove(&name);
+        self.forget_name(index);
         self.links[index].bye = true;
         self.lose(index, "cut");
     }

@@ -205,7 +205,7 @@ impl Tcp {
     }
 
     /// Whether the peer may have accepted this dial as the connection between the two.
-    fn may_be_taken(&self, id: u32) -> bool {
+    pub(super) fn may_be_taken(&self, id: u32) -> bool {
         match self.greetings.get(id) {
             Some(Greeting::Dial(dial)) => dial.may_be_taken(),
             Some(Greeting::Answer(_)) | None => false,

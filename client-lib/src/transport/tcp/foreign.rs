@@ -60,6 +60,23 @@ impl Tcp {
         matches!(self.directory.way(peer), Some(Way::Open(_)))
     }
 
+    /// Whether a connection to this peer may open although this process has no part in it any more: the peer may have accepted this
+    /// process's dial, or has dialled.
+    pub fn is_meeting(&self, peer: Peer) -> bool {
+        match self.directory.way(peer) {
+            Some(Way::Dialled(id)) if self.may_be_taken(id) => true,
+            Some(Way::Unused | Way::Wanted | Way::Dialled(_)) => {
+                let name = self.directory.name(peer);
+                let is_of_it = |greeting: &Greeting| match greeting {
+                    Greeting::Answer(answer) => answer.rail == 0 && name.is_some() && answer.from() == name,
+                    Greeting::Dial(_) => false,
+                };
+                self.greetings.iter().any(|(_, greeting)| is_of_it(greeting))
+            }
+            Some(Way::Open(_) | Way::Lost | Way::Over) | None => false,
+        }
+    }
+
     /// This process sends nothing more to this peer, and expects at most the same from it: from now on the peer's name
     /// is free, and may become that of another peer.
     pub fn disconnect(&mut self, peer: Peer) {
@@ -77,8 +94,8 @@ impl Tcp {
         self.addresses.remove(&peer);
     }
 
-    /// Drops dials of this process that have arrived: it has given them up, perhaps unnoticed, and they must not be taken for dials of
-    /// a later peer of its name.
+    /// Drops connections that a process of this name has dialled and that are not open yet: it may have given them up, and they must
+    /// not count as those of a later peer of that name.
     fn drop_answers(&mut self, name: ProcessName) {
         let is_of_it =
             |greeting: &Greeting| matches!(greeting, Greeting::Answer(answer) if answer.from() == Some(name));

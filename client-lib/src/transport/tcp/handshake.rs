@@ -241,11 +241,11 @@ impl Dial {
                 Stage::Connecting { socket, until } => match is_connected(&socket) {
                     Ok(true) => match self.ask(own, socket) {
                         Ok(next) => next,
-                        Err(error) => return self.pause(own, now, &format!("the handshake failed: {error}")),
+                        Err(error) => return self.fail_or_pause(own, now, &error),
                     },
                     Ok(false) if now < until => return self.wait(Stage::Connecting { socket, until }),
                     Ok(false) => return Dialled::Failed(format!("no answer within {:?}", own.connect_limit)),
-                    Err(error) => return Dialled::Failed(error.to_string()),
+                    Err(error) => return self.fail_or_pause(own, now, &error),
                 },
                 Stage::Asked { socket, dialler, mut inbox } => match inbox.fill::<CHALLENGE>(&socket) {
                     Ok(None) => return self.wait(Stage::Asked { socket, dialler, inbox }),
@@ -297,12 +297,26 @@ impl Dial {
     }
 
     /// Sends this process's hello.
-    fn ask(&self, own: &Own, socket: TcpStream) -> io::Result<Stage> {
+    fn ask(&mut self, own: &Own, socket: TcpStream) -> io::Result<Stage> {
         socket::set_options(&socket)?;
+        if self.rail.is_none() {
+            // Since the last attempt, the peer may have forgotten an earlier secret.
+            self.secret = *own.secrets_with(self.to).last().unwrap_or(&own.secret);
+        }
         let (dialler, hello) = Dialler::new(&self.secret, own.me, self.to, nonce()?);
         // A new socket has room for it.
         (&socket).write_all(&hello)?;
         Ok(Stage::Asked { socket, dialler, inbox: Inbox::default() })
+    }
+
+    /// Retries later if the peer has closed the connection, as it does if it has too many.
+    fn fail_or_pause(&mut self, own: &Own, now: Instant, error: &io::Error) -> Dialled {
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => {
+                self.pause(own, now, &format!("the handshake failed: {error}"))
+            }
+            _ => Dialled::Failed(error.to_string()),
+        }
     }
 
     /// Retries later, until the deadline of the attempt.

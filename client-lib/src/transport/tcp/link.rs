@@ -106,7 +106,7 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Got::Full),
             // This process's farewell may still be on its way.
             Ok(0) if self.is_sending() && self.broken.is_none() => Ok(Got::Nothing),
-            // The rest of the peer's farewell.
+            // The padding after the peer's farewell.
             Ok(1..) => Ok(Got::Full),
             Ok(0) | Err(_) => Err(End::Orderly),
         }

@@ -66,3 +66,41 @@ fn the_same_process_can_connect_and_leave_repeatedly() {
         assert!(world.iter().all(|process| process.inbox.lost.is_empty() && process.shm.links.len() <= 2));
     }
 }
+
+#[test]
+fn a_call_that_was_forgotten_is_not_taken_for_one_of_the_next_peer() {
+    let mut world: [Process; 2] = world("forgotten", |config| config);
+    let names = [0, 1].map(|me: usize| world[me].shm.config.me);
+    world[0].shm.reach(Peer(1));
+    assert!(world[0].shm.is_meeting(Peer(1)) && !world[0].shm.is_connected(Peer(1)));
+    // A child of the process holds the socket, too.
+    let index = world[0].shm.route(Peer(1)).unwrap();
+    let LinkState::Calling(call) = &world[0].shm.links[index].state else { panic!("it calls") };
+    let held = call.socket.as_ref().unwrap().0.try_clone().unwrap();
+    for (me, other) in [(0, 1), (1, 0)] {
+        world[me].shm.disconnect(Peer(other));
+        world[me].shm.forget(Peer(other));
+        world[me].shm.expect(Peer(5), names[other as usize]);
+    }
+    for _ in 0..10 {
+        world[1].poll();
+        assert!(!world[1].shm.is_connected(Peer(5)));
+    }
+    send(&mut world, 0, 5, &EAGER, b"there");
+    send(&mut world, 1, 5, &EAGER, b"and back");
+    world.iter_mut().for_each(Process::poll);
+    assert!(world.iter().all(|process| process.inbox.frames.len() == 1 && process.inbox.lost.is_empty()));
+    assert!(!world[0].shm.is_meeting(Peer(5)) && world[0].shm.is_connected(Peer(5)));
+    drop(held);
+}
+
+#[test]
+fn a_process_counts_among_those_that_share_the_cores_as_long_as_it_is_connected() {
+    let mut world: [Process; 2] = world("counted", |config| config);
+    let alone = format!("{:?}", world[0].shm.crowd);
+    connect(&mut world);
+    assert_ne!(format!("{:?}", world[0].shm.crowd), alone);
+    disconnect(&mut world, [1, 0]);
+    world.iter_mut().for_each(Process::poll);
+    assert_eq!(format!("{:?}", world[0].shm.crowd), alone);
+}

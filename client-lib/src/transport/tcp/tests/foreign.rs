@@ -177,3 +177,40 @@ fn a_connection_that_is_left_stays_open_until_the_other_side_leaves_it() {
     until(&mut pair, |pair| pair.iter().all(|it| it.tcp.links.len() == 0));
     assert!(pair.iter().all(|process| process.received.lost.is_empty()));
 }
+
+#[test]
+fn a_connection_that_is_about_to_open_is_known_on_both_sides() {
+    let mut pair = foreign_pair();
+    connect(&mut pair, Peer(3), [5; 32]);
+    assert!(pair.iter().all(|process| !process.tcp.is_meeting(Peer(3))));
+    assert_eq!(pair[0].send(3, &eager(0), b""), Err(Refusal::Full));
+    let dialled = dial_that_has_asked(&mut pair[0]);
+    assert!(!pair[0].tcp.is_meeting(Peer(3)), "it has not proved anything");
+    while answers(&pair[1]) == 0 {
+        pair[1].tcp.accept(Instant::now());
+    }
+    assert!(pair[1].tcp.is_meeting(Peer(3)) && !pair[1].tcp.is_connected(Peer(3)));
+    while !pair[0].tcp.is_meeting(Peer(3)) {
+        pair[0].tcp.greet(dialled, Instant::now());
+    }
+    until(&mut pair, |pair| pair.iter().all(|it| it.tcp.is_connected(Peer(3))));
+    assert!(pair.iter().all(|process| !process.tcp.is_meeting(Peer(3))));
+}
+
+#[test]
+fn a_later_attempt_proves_the_secret_that_is_known_then() {
+    let mut pair = foreign_pair();
+    let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
+    pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
+    assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
+    until(&mut pair, |pair| pair[1].tcp.refused() > 0);
+    let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
+    pair[0].tcp.learn(Peer(1), [8; 32]);
+    pair[0].tcp.trust(Peer(1), [8; 32]);
+    pair[1].tcp.add_foreign(Peer(4), name, address, [8; 32]);
+    until(&mut pair, |pair| {
+        assert_eq!(pair[0].received.lost, []);
+        pair[0].send(1, &eager(0), b"early").is_ok()
+    });
+    until(&mut pair, |pair| pair[1].payloads() == [b"early"]);
+}
