@@ -19,6 +19,9 @@ use crate::object::agree::Exchange;
 const LOOK_EVERY: u32 = 1 << 12;
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long a contact that is half made is waited for. The peer answers when it makes its next call.
+const MEETING: Duration = Duration::from_secs(2);
+
 /// After this many sleeps, of half a second, a long wait for any source looks for all members again.
 const ALL_EVERY: u64 = 8;
 
@@ -185,7 +188,11 @@ impl State {
         }
         let mut telling = false;
         for peer in std::mem::take(&mut self.farewells.peers) {
-            if self.engine.is_member(peer) {
+            let is_member = self.engine.is_member(peer);
+            if is_member || self.engine.transport().is_connected(peer) {
+                self.farewells.meetings.retain(|meeting| meeting.0 != peer);
+            }
+            if is_member {
                 self.farewells.peers.push(peer);
                 continue;
             }
@@ -197,7 +204,7 @@ impl State {
                     continue;
                 }
                 if !self.engine.transport().is_connected(peer) {
-                    if self.engine.transport().is_meeting(peer) {
+                    if self.awaits_contact(peer) {
                         // The peer may be connected already, and would take the end of that for this process's death.
                         telling = true;
                         self.farewells.peers.push(peer);
@@ -227,12 +234,26 @@ impl State {
         self.farewells.is_telling = telling;
     }
 
+    /// Whether a contact with this peer, which is to be disconnected, is half made and may still succeed.
+    fn awaits_contact(&mut self, peer: Peer) -> bool {
+        if !self.engine.transport().is_meeting(peer) {
+            return false;
+        }
+        let now = Instant::now();
+        let met = self.farewells.meetings.iter().find(|meeting| meeting.0 == peer).map(|meeting| meeting.1);
+        if met.is_none() {
+            self.farewells.meetings.push((peer, now));
+        }
+        met.is_none_or(|met| now - met < MEETING)
+    }
+
     fn forget_name(&mut self, peer: Peer) {
         self.comms.names.disconnect(peer);
         self.engine.transport_mut().disconnect(peer);
     }
 
     fn forget_peer(&mut self, peer: Peer) {
+        self.farewells.meetings.retain(|meeting| meeting.0 != peer);
         self.engine.forget_peer(peer);
         self.engine.transport_mut().forget(peer);
         self.comms.names.forget(peer);
@@ -283,6 +304,11 @@ impl Guard<'_> {
         }
         state.review_disconnects();
         self.wait(|state| (!left.iter().any(|peer| state.engine.farewell(*peer) == Farewell::Telling)).then_some(()));
+        if !self.farewells.meetings.is_empty() {
+            // The peer may have answered already, and this process may make no further call for long.
+            self.engine.transport_mut().look_soon();
+            self.step();
+        }
         self.review_disconnects();
     }
 }

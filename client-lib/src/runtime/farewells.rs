@@ -8,8 +8,10 @@ use crate::engine::Peer;
 #[derive(Debug, Default)]
 pub(super) struct Farewells {
     pub(super) peers: Vec<Peer>,
-    /// A farewell waits for room.
+    /// A farewell waits for room, or for a contact that is half made.
     pub(super) is_telling: bool,
+    /// Peers whose contact with this process is half made, and since when they are to be disconnected.
+    pub(super) meetings: Vec<(Peer, Instant)>,
     /// Polls since the peers that this process waits for were last checked.
     pub(super) polls: u32,
     /// The time of that check, for a process that only tests every so often.

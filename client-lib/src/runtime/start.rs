@@ -129,7 +129,10 @@ pub(super) fn reach_out(state: &mut Guard<'_>, together: bool) -> MpiResult {
 /// Closes the library: says farewell to the peers and leaves the job. Of the user's objects only those remain that
 /// belong to no communicator: datatypes, operations, keys, error handlers, infos.
 pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
-    state.wait(|state| (state.engine.quiet() && state.engine.transport().is_settled()).then_some(()));
+    state.wait(|state| {
+        let is_settled = state.engine.transport().is_settled() && state.farewells.meetings.is_empty();
+        (state.engine.quiet() && is_settled).then_some(())
+    });
     let connected = state.engine.transport().connected();
     state.engine.say_bye(&connected);
     state.wait(|state| (state.engine.quiet() && state.engine.byes_missing() == 0).then_some(()));

@@ -274,6 +274,13 @@ impl Routes {
     pub fn wake(&mut self) {
         if let Some(shm) = &mut self.shm {
             shm.awake();
+        }
+        self.look_soon();
+    }
+
+    /// Makes the next poll look at all sockets.
+    pub fn look_soon(&mut self) {
+        if let Some(shm) = &mut self.shm {
             shm.look_soon();
         }
         self.polls = LOOK_EVERY;

@@ -11,15 +11,17 @@ use nix::unistd::{Pid, getsid};
 pub(super) struct Crowd {
     /// Those whose cores are known.
     members: Vec<Member>,
-    /// Two of them must share a core.
-    is_crowded: bool,
+    /// How many of them may use each core.
+    users: Vec<u32>,
+    /// How many cores have users.
+    cores: usize,
 }
 
 #[derive(Debug)]
 struct Member {
     pid: i32,
     /// The cores that it may use.
-    cores: Vec<usize>,
+    cores: CpuSet,
     /// It belongs to another session.
     is_stranger: bool,
 }
@@ -35,21 +37,25 @@ impl Crowd {
         let Some(cores) = (pid >= 0).then(|| sched_getaffinity(Pid::from_raw(pid)).ok()).flatten() else { return };
         let session = |pid: i32| getsid(Some(Pid::from_raw(pid))).ok();
         let is_stranger = session(pid).is_none_or(|theirs| Some(theirs) != session(0));
-        let cores = (0..CpuSet::count()).filter(|core| cores.is_set(*core) == Ok(true)).collect();
-        self.members.push(Member { pid, cores, is_stranger });
-        self.review();
+        self.join(Member { pid, cores, is_stranger });
+    }
+
+    fn join(&mut self, member: Member) {
+        self.users.resize(CpuSet::count(), 0);
+        for core in cores_of(&member.cores) {
+            self.users[core] += 1;
+            self.cores += usize::from(self.users[core] == 1);
+        }
+        self.members.push(member);
     }
 
     /// This process is connected with a peer no longer.
     pub(super) fn remove(&mut self, pid: i32) {
-        self.members.retain(|member| member.pid != pid || pid == 0);
-        self.review();
-    }
-
-    fn review(&mut self) {
-        let mut is_used = vec![false; CpuSet::count()];
-        self.members.iter().flat_map(|member| &member.cores).for_each(|core| is_used[*core] = true);
-        self.is_crowded = self.members.len() > is_used.iter().filter(|is_used| **is_used).count();
+        let Some(at) = self.members.iter().position(|member| member.pid == pid && pid != 0) else { return };
+        for core in cores_of(&self.members.swap_remove(at).cores) {
+            self.users[core] -= 1;
+            self.cores -= usize::from(self.users[core] == 0);
+        }
     }
 
     /// Whether all belong to one session: only then does a yield of one reach the others (`sched_autogroup`).
@@ -59,8 +65,12 @@ impl Crowd {
 
     /// Whether two of them must share a core.
     pub(super) fn shares_cores(&self) -> bool {
-        self.is_crowded
+        self.members.len() > self.cores
     }
+}
+
+fn cores_of(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+    (0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true))
 }
 
 #[cfg(test)]
@@ -72,9 +82,8 @@ mod tests {
         let crowd = |masks: &[&[usize]]| {
             let mut crowd = Crowd::default();
             for (pid, mask) in (1..).zip(masks) {
-                crowd.members.push(Member { pid, cores: mask.to_vec(), is_stranger: false });
+                crowd.join(member(pid, mask));
             }
-            crowd.review();
             crowd.shares_cores()
         };
         assert!(!crowd(&[&[0]]));
@@ -88,16 +97,30 @@ mod tests {
         assert!(!own.shares_cores(), "an unknown process does not count");
     }
 
+    fn member(pid: i32, mask: &[usize]) -> Member {
+        let mut cores = CpuSet::new();
+        mask.iter().for_each(|core| cores.set(*core).unwrap());
+        Member { pid, cores, is_stranger: pid > 100 }
+    }
+
     #[test]
     fn a_process_counts_once_and_only_while_it_is_there() {
-        let other = std::os::unix::process::parent_id() as i32;
+        let me = std::process::id() as i32;
         let mut crowd = Crowd::default();
-        crowd.add(0);
-        (0..2_000).for_each(|_| crowd.add(other));
-        assert_eq!(crowd.members.len(), 2);
-        crowd.remove(other);
-        crowd.remove(0);
-        assert_eq!(crowd.members.len(), 1);
+        (0..2_000).for_each(|_| crowd.add(me));
+        assert!(!crowd.shares_cores());
+        crowd.remove(me);
+        assert_eq!((crowd.members.len(), crowd.cores), (0, 0));
+        crowd.join(member(0, &[0]));
+        crowd.join(member(7, &[0, 1]));
+        crowd.join(member(101, &[0, 1]));
+        assert!(crowd.shares_cores() && !crowd.shares_session());
+        for pid in [101, 8, 0] {
+            crowd.remove(pid);
+        }
         assert!(!crowd.shares_cores() && crowd.shares_session());
+        assert_eq!((crowd.members.len(), crowd.cores), (2, 2));
+        crowd.remove(7);
+        assert_eq!((crowd.members.len(), crowd.cores), (1, 1));
     }
 }

@@ -98,8 +98,8 @@ impl Shm {
                 self.read_left(index);
             }
             // Frames that it may still send are ignored as strays of the ring.
-            LinkState::Up(_) | LinkState::Left(_) | LinkState::Idle | LinkState::Calling(_) => {
-                link.state = LinkState::Idle;
+            state @ (LinkState::Up(_) | LinkState::Left(_) | LinkState::Idle | LinkState::Calling(_)) => {
+                link.state = state;
                 self.lose(index, "forgotten");
             }
             LinkState::Over => self.vacant.push(index as u16),

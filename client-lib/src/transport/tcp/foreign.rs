@@ -60,8 +60,7 @@ impl Tcp {
         matches!(self.directory.way(peer), Some(Way::Open(_)))
     }
 
-    /// Whether a connection to this peer may open although this process has no part in it any more: the peer may have accepted this
-    /// process's dial, or has dialled.
+    /// Whether the peer may already take the connection between the two for open, or is about to.
     pub fn is_meeting(&self, peer: Peer) -> bool {
         match self.directory.way(peer) {
             Some(Way::Dialled(id)) if self.may_be_taken(id) => true,

@@ -9,7 +9,8 @@
 //! as much. And deliveries are reported in lumps, or not at all for a while when a segment was lost: so a measurement counts by its time,
 //! together with what was measured before.
 //!
-//! A rail that would add little is left out: a segment that is lost there would hold up a payload for longer than it saves.
+//! The slowest rails are left out if together they would add little: a segment that is lost there would hold up a payload for longer than
+//! they save.
 
 use std::time::{Duration, Instant};
 
@@ -159,7 +160,7 @@ pub(super) fn divide(len: usize, speeds: &mut [Option<Speed>; LANES_MAX]) -> Cut
     for (slice, speed) in cut.iter_mut().zip(&*speeds) {
         let Some(Speed { trial: Some(share), backlog, .. }) = speed else { continue };
         // No more than this is under way: what it cannot do delays all that follows.
-        let room = ((share * len as f64 - backlog).max(0.0) as usize / UNIT * UNIT) as u32;
+        let room = ((share * len as f64 - backlog).clamp(0.0, len as f64) as usize / UNIT * UNIT) as u32;
         *slice = (*slice).min(if room < SLICE_MIN as u32 { 0 } else { room });
     }
     for (len, speed) in cut.iter_mut().zip(speeds.iter_mut()).skip(1) {
