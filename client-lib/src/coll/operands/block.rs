@@ -100,7 +100,7 @@ impl Drop for Block {
             1..=KEPT => unsafe {
                 alloc::dealloc(self.start(), Allocation::from_size_align_unchecked(self.len, ALIGN));
             },
-            // SAFETY: `mapped` made it with this length, and it is no longer in use. Unmapping fails only if the arguments are wrong.
+            // SAFETY: `mapped` made this mapping, with this length, and nothing uses it any more; with such arguments, munmap cannot fail.
             _ => drop(unsafe { munmap(self.start.cast(), self.len) }),
         }
     }

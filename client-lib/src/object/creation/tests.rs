@@ -440,3 +440,14 @@ fn in_two_groups_no_member_waits_for_a_dead_one() {
         assert!(results.iter().enumerate().all(|(rank, result)| rank == dead || result.is_some()));
     });
 }
+
+#[test]
+fn a_leader_that_loses_the_other_one_says_which() {
+    in_jobs(&[2], 10, |job, _| {
+        let ids = job.bridge(1, |_| Brings::Nothing);
+        job.dead = Some(1);
+        job.world.kill(1);
+        let error = job.finish(&ids).swap_remove(0).unwrap().unwrap_err();
+        assert!(error.class == MPI_ERR_PROC_ABORTED && error.to_string().contains("process 1"), "{error}");
+    });
+}

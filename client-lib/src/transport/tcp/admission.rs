@@ -7,10 +7,11 @@
 //! further peers wait here. Those to hosts with the fewest admitted peers are sent first, and among these the earliest, because the
 //! peers of one host share its port.
 //!
-//! There is no limit until the network loses data: how many senders fill a port depends on their speed and on the port's. The kernel counts the
-//! segments that arrived before others that had been sent earlier (before Linux 5.4 it does not, and there is no limit). If these are many while more than [`FEWEST`] peers were admitted, half as
-//! many are from now on, but never fewer than [`FEWEST`]. While requests wait and nothing is lost, the number grows: quickly to just below
-//! the one that lost data last, and slowly from there. So it comes down within a few bursts, and then stays close to what the port bears.
+//! There is no limit until the network loses data: how many senders it takes to fill a port depends on their speed and on the port's. The
+//! kernel counts the segments that arrive out of order (since Linux 5.4; on older kernels there is never a limit). If there are many of
+//! them while more than [`FEWEST`] peers are admitted, half as many are admitted from then on, but never fewer than [`FEWEST`]. While
+//! requests wait and nothing is lost, the number grows: quickly to just below the one at the last loss, and slowly from there. So it comes
+//! down within a few bursts, and then stays close to what the port bears.
 //!
 //! An admitted peer may be computing, and send nothing until it calls MPI again. One that has sent nothing of a long message for [`STALL`]
 //! while requests wait takes no place, and its place goes to two others. So no request waits forever.
@@ -31,7 +32,7 @@ use super::{Tcp, loss};
 use crate::engine::{Frame, Refusal};
 use crate::memory::Payload;
 
-/// At least this many peers on other hosts may have bytes outstanding, whatever is lost. Four messages, of which each is longer than the eager limit,
+/// At least this many peers on other hosts may have bytes outstanding, whatever is lost. Four messages, each longer than the eager limit,
 /// fill a link of 100 Gbit/s between hosts that are 40 us apart.
 pub(super) const FEWEST: usize = 4;
 

@@ -17,12 +17,17 @@ fn name(process: &Process) -> ProcessName {
     process.tcp.own.me
 }
 
+/// Introduces to this process the other one of a pair, as this peer.
+fn introduce(pair: &mut [Process], me: usize, peer: Peer, secret: [u8; 32]) {
+    let other = &pair[1 - me];
+    let (name, address) = (name(other), other.tcp.socket_address());
+    pair[me].tcp.add_foreign(peer, name, address, secret);
+}
+
 /// Introduces both processes to each other, each as this peer.
 fn connect(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
-    for (me, other) in [(0, 1), (1, 0)] {
-        let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
-        pair[me].tcp.add_foreign(peer, name, address, secret);
-    }
+    introduce(pair, 0, peer, secret);
+    introduce(pair, 1, peer, secret);
 }
 
 #[test]
@@ -54,13 +59,11 @@ fn foreign_processes_communicate_disconnect_and_reconnect() {
 #[test]
 fn a_process_that_does_not_know_its_caller_yet_is_called_again() {
     let mut pair = foreign_pair();
-    let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
-    pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
+    introduce(&mut pair, 0, Peer(1), [7; 32]);
     assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
     until(&mut pair, |pair| pair[1].tcp.refused() > 0);
     assert_eq!(pair[0].received.lost, []);
-    let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
-    pair[1].tcp.add_foreign(Peer(4), name, address, [7; 32]);
+    introduce(&mut pair, 1, Peer(4), [7; 32]);
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"early").is_ok());
     until(&mut pair, |pair| pair[1].payloads() == [b"early"]);
     assert_eq!(pair[1].received.frames[0].0, Peer(4));
@@ -69,10 +72,8 @@ fn a_process_that_does_not_know_its_caller_yet_is_called_again() {
 #[test]
 fn a_secret_that_is_neither_the_jobs_nor_the_pairs_is_refused() {
     let mut pair = foreign_pair();
-    for (me, other, secret) in [(0, 1, [7; 32]), (1, 0, [8; 32])] {
-        let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
-        pair[me].tcp.add_foreign(Peer(1), name, address, secret);
-    }
+    introduce(&mut pair, 0, Peer(1), [7; 32]);
+    introduce(&mut pair, 1, Peer(1), [8; 32]);
     until(&mut pair, |pair| {
         let _ = pair[0].send(1, &eager(0), b"x");
         !pair[0].received.lost.is_empty()
@@ -88,8 +89,7 @@ fn processes_introduced_twice_at_once_connect_with_either_secret() {
         connect(&mut pair[..], Peer(1), [first; 32]);
         // The caller has learned both, in the other order.
         pair[0].tcp.disconnect(Peer(1));
-        let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
-        pair[0].tcp.add_foreign(Peer(1), name, address, [15 - first; 32]);
+        introduce(&mut pair, 0, Peer(1), [15 - first; 32]);
         for process in &mut pair {
             process.tcp.learn(Peer(1), [first; 32]);
             process.tcp.learn(Peer(1), [15 - first; 32]);
@@ -100,21 +100,31 @@ fn processes_introduced_twice_at_once_connect_with_either_secret() {
     }
 }
 
-/// The number of its dial, which has said hello.
-fn dial_that_has_asked(process: &mut Process) -> u32 {
+/// Repeats a step until there is a result.
+fn repeat<T>(mut step: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
+        if let Some(result) = step() {
+            return result;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "timed out");
+    }
+}
+
+/// The number of its dial, which has said hello.
+fn dial_that_has_asked(process: &mut Process) -> u32 {
+    repeat(|| {
         let dials = process.tcp.greetings.iter().filter_map(|(id, greeting)| match greeting {
             Greeting::Dial(dial) => Some((id, dial.is_connecting())),
             Greeting::Answer(_) => None,
         });
         let (id, is_connecting) = dials.last().expect("it dials");
-        if !is_connecting {
-            return id;
+        if is_connecting {
+            process.tcp.greet(id, Instant::now());
+            return None;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "timed out");
-        process.tcp.greet(id, Instant::now());
-    }
+        Some(id)
+    })
 }
 
 fn answers(process: &Process) -> usize {
@@ -129,16 +139,21 @@ fn a_dial_that_was_given_up_is_not_taken_for_one_of_the_next_association() {
     assert!(pair.iter_mut().all(|process| process.send(3, &eager(0), b"") == Err(Refusal::Full)));
     let [dialled, given_up] = [0, 1].map(|it: usize| dial_that_has_asked(&mut pair[it]));
     let [first, second] = &mut pair;
-    while answers(first) == 0 || answers(second) == 0 {
+    repeat(|| {
         first.tcp.accept(Instant::now());
         second.tcp.accept(Instant::now());
-    }
+        (answers(first) > 0 && answers(second) > 0).then_some(())
+    });
     // Both prove who they are; the second one gives up its own dial, and the first one does not notice that.
-    while !first.tcp.is_connected(Peer(3)) {
+    repeat(|| {
         first.tcp.greet(dialled, Instant::now());
+        if first.tcp.is_connected(Peer(3)) {
+            return Some(());
+        }
         second.tcp.greet(given_up, Instant::now());
         second.turn();
-    }
+        None
+    });
     assert!(second.tcp.is_connected(Peer(3)) && answers(first) == 1);
     for process in &mut pair {
         process.tcp.disconnect(Peer(3));
@@ -186,13 +201,15 @@ fn a_connection_that_is_about_to_open_is_known_on_both_sides() {
     assert_eq!(pair[0].send(3, &eager(0), b""), Err(Refusal::Full));
     let dialled = dial_that_has_asked(&mut pair[0]);
     assert!(!pair[0].tcp.is_meeting(Peer(3)), "it has not proved anything");
-    while answers(&pair[1]) == 0 {
+    repeat(|| {
         pair[1].tcp.accept(Instant::now());
-    }
+        (answers(&pair[1]) > 0).then_some(())
+    });
     assert!(pair[1].tcp.is_meeting(Peer(3)) && !pair[1].tcp.is_connected(Peer(3)));
-    while !pair[0].tcp.is_meeting(Peer(3)) {
+    repeat(|| {
         pair[0].tcp.greet(dialled, Instant::now());
-    }
+        pair[0].tcp.is_meeting(Peer(3)).then_some(())
+    });
     until(&mut pair, |pair| pair.iter().all(|it| it.tcp.is_connected(Peer(3))));
     assert!(pair.iter().all(|process| !process.tcp.is_meeting(Peer(3))));
 }
@@ -200,14 +217,12 @@ fn a_connection_that_is_about_to_open_is_known_on_both_sides() {
 #[test]
 fn a_later_attempt_proves_the_secret_that_is_known_then() {
     let mut pair = foreign_pair();
-    let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
-    pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
+    introduce(&mut pair, 0, Peer(1), [7; 32]);
     assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
     until(&mut pair, |pair| pair[1].tcp.refused() > 0);
-    let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
     pair[0].tcp.learn(Peer(1), [8; 32]);
     pair[0].tcp.trust(Peer(1), [8; 32]);
-    pair[1].tcp.add_foreign(Peer(4), name, address, [8; 32]);
+    introduce(&mut pair, 1, Peer(4), [8; 32]);
     until(&mut pair, |pair| {
         assert_eq!(pair[0].received.lost, []);
         pair[0].send(1, &eager(0), b"early").is_ok()
