@@ -131,7 +131,13 @@ impl End {
             rails: Vec::new(),
             connect_limit: Duration::from_secs(10),
             hello_limit: Duration::from_secs(10),
-            limits: FrameLimits { eager: plan[0], eager_device: plan[0], part: plan[1], part_device: plan[1] },
+            limits: FrameLimits {
+                eager: plan[0],
+                eager_device: plan[0],
+                part: plan[1],
+                part_device: plan[1],
+                lent: usize::MAX,
+            },
         };
         let mut tcp = Tcp::new(config, Arc::clone(&poller))?;
         tcp.expect(Peer(1 - rank), name(1 - rank));

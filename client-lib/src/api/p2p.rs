@@ -160,7 +160,7 @@ macro_rules! sends {
                     RequestHandle::sent()
                 }
                 Some(to) => {
-                    let started = guard.engine.send(sending.envelope, to, Mode::$mode, sending.buffer);
+                    let started = guard.engine.start_send(sending.envelope, to, Mode::$mode, sending.buffer);
                     keep(&mut guard, started, false, comm)?
                 }
             };
@@ -347,7 +347,7 @@ fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
             Active::Over(None)
         }
         Start::Send { envelope, to: Some(to), mode, buffered: false, buffer } => {
-            active(state.engine.send(envelope, to, mode, buffer))
+            active(state.engine.start_send(envelope, to, mode, buffer))
         }
         Start::Receive { context, source: Some(source), tag, buffer } => {
             active(state.engine.recv(context, source, tag, buffer))

@@ -42,7 +42,7 @@ impl<T: Transport> Courier for Messages<'_, T> {
     #[inline]
     fn send(&mut self, to: u32, tag: i32, buffer: Buffer) -> Sent<RequestId> {
         let envelope = Envelope { context: self.members.context, rank: self.members.here.rank, tag };
-        sent(self.engine.send(envelope, self.members.peers[to as usize], Mode::Standard, buffer))
+        sent(self.engine.start_send(envelope, self.members.peers[to as usize], Mode::Standard, buffer))
     }
 
     #[inline]

@@ -42,4 +42,4 @@ pub use farewell::Farewell;
 pub use frame::{Envelope, Frame, Region, Sort};
 pub use operations::Engine;
 pub use traffic::Traffic;
-pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
+pub use transport::{FrameLimits, Landing, Loan, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -10,9 +10,11 @@ use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
 use super::signed;
 use super::slab::Id;
-use super::state::{Announced, Content, Context, Errand, Kind, Matched, Message, Request, RequestState, Waiting};
+use super::state::{
+    Announced, Content, Context, Errand, Kind, Matched, Message, OnLoan, Request, RequestState, Waiting,
+};
 use super::traffic::Traffic;
-use super::transport::{Peer, Refusal, Sink, Transport};
+use super::transport::{Loan, Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
 use crate::memory::{Arrived, Buffer, Payload};
 
@@ -29,8 +31,6 @@ const COPIED_MAX: usize = 64 << 10;
 
 /// A message to this process itself is copied if no receive waits for it and it is not longer than this.
 const OWN_MAX: usize = 4 << 10;
-/// The shortest message that is offered in the sender's memory: shorter ones are copied sooner than the receiver reads them.
-const LENT_MIN: usize = 6 << 10;
 
 impl<T: Transport> Engine<T> {
     /// An engine for the process `me`.
@@ -125,6 +125,18 @@ impl<T: Transport> Engine<T> {
     /// is complete. A short message in standard mode completes at once, without a request, if there is room for it.
     #[inline(always)]
     pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        self.send_or_start(envelope, to, mode, buffer, false)
+    }
+
+    /// As [`Engine::send`], for a caller that may do something else before it waits: the receiver can read a message of some length from the
+    /// buffer meanwhile, and otherwise the next poll copies it.
+    #[inline(always)]
+    pub fn start_send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        self.send_or_start(envelope, to, mode, buffer, true)
+    }
+
+    #[inline(always)]
+    fn send_or_start(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer, may_stay: bool) -> Started {
         let at_once = match mode {
             Mode::Standard | Mode::Ready => to != self.core.me && self.core.peers.is_clear(to),
             Mode::Synchronous => false,
@@ -136,12 +148,20 @@ impl<T: Transport> Engine<T> {
         }
         if at_once && len <= self.eager(to, &buffer) {
             let frame = Frame::Eager { envelope };
-            let sent = match len >= LENT_MIN {
-                true => self.transport.try_lend(to, &frame, &buffer, &mut self.core),
-                false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)),
+            let sent = match len >= self.transport.limits(to).lent {
+                true => {
+                    if self.core.lends_to(to) {
+                        // The one before has had its time: of many in a row, not all need to wait for the next poll.
+                        self.redeem();
+                    }
+                    let may_stay = may_stay && self.core.requests.vacant().is_some();
+                    self.transport.try_lend(to, &frame, &buffer, may_stay, &mut self.core)
+                }
+                false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)).map(|()| None),
             };
             match sent {
-                Ok(()) => return Started::Over(sent_whole(&buffer)),
+                Ok(Some(loan)) => return self.core.lend(to, loan, buffer),
+                Ok(None) => return Started::Over(sent_whole(&buffer)),
                 Err(Refusal::Full) => {}
                 Err(Refusal::Lost) => return Started::Over(Outcome::failed(self.core.peers.failure(to))),
             }
@@ -328,8 +348,27 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.core.finished_before = self.core.finished;
-        let came = self.transport.poll(&mut self.core);
+        let mut came = self.transport.poll(&mut self.core);
+        if !self.core.lent.is_empty() {
+            self.redeem();
+            came = true;
+        }
         self.core.flush(&mut self.transport) | came
+    }
+
+    /// Completes the sends whose memory is lent.
+    #[cold]
+    pub(super) fn redeem(&mut self) {
+        let mut lent = std::mem::take(&mut self.core.lent);
+        for id in lent.drain(..) {
+            // Otherwise its peer is lost, and it has failed.
+            let Some(Request { state: RequestState::Lent(it), .. }) = self.core.requests.get(id) else { continue };
+            let OnLoan { to, loan, ref buffer } = **it;
+            let buffer = buffer.clone();
+            self.transport.redeem(to, loan, &buffer, &mut self.core);
+            self.core.finish(id, sent_whole(&buffer));
+        }
+        self.core.lent = lent;
     }
 
     /// The number of requests that have ended: a caller that sees it change checks its own requests.
@@ -506,6 +545,19 @@ impl Core {
             Ok(Match::Refused) => Started::Over(Outcome::failed(self.dropped(envelope.context))),
             Err(NotAMember) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
         }
+    }
+
+    /// Whether memory is lent to this peer.
+    #[inline]
+    fn lends_to(&self, to: Peer) -> bool {
+        let is_lent = |id: &Id| self.requests.get(*id).is_some_and(|request| request.state.depends_on() == Some(to));
+        self.lent.iter().any(is_lent)
+    }
+
+    /// Creates the request of a message whose memory is lent.
+    #[cold]
+    fn lend(&mut self, to: Peer, loan: Loan, buffer: Buffer) -> Started {
+        self.start(|_| RequestState::Lent(Box::new(OnLoan { to, loan, buffer })), |core, id| core.lent.push(id))
     }
 
     /// Creates a request and takes the first step for it.

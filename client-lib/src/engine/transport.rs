@@ -19,6 +19,8 @@ pub struct FrameLimits {
     pub part: usize,
     /// As `part`, for messages from a device's memory.
     pub part_device: usize,
+    /// The shortest message for which [`Transport::try_lend`] may do more than [`Transport::try_send`].
+    pub lent: usize,
 }
 
 /// Why a frame was not accepted.
@@ -44,8 +46,12 @@ pub enum Pulled {
     Later,
 }
 
+/// Memory that [`Transport::try_lend`] has lent until [`Transport::redeem`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Loan(pub u32);
+
 /// Carries frames between this process and its peers: complete, once, and in the order sent between two processes. No
-/// call blocks, except [`Transport::try_lend`].
+/// call blocks, except [`Transport::try_lend`] and [`Transport::redeem`].
 pub trait Transport {
     /// The payload limits of one frame to this peer.
     fn limits(&self, to: Peer) -> FrameLimits;
@@ -55,9 +61,22 @@ pub trait Transport {
 
     /// As [`Transport::try_send`], but the receiver may read the memory itself. This call takes about as long as a copy; once the receiver
     /// has begun to read, it waits for the receiver, even if that is stopped meanwhile. It may deliver messages that receives wait for.
-    fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, _: &mut S) -> Result<(), Refusal> {
-        self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))
+    ///
+    /// If the memory `may_stay` lent, the call may return at once with a loan: then the memory must not change before the loan is redeemed.
+    fn try_lend<S: Sink>(
+        &mut self,
+        to: Peer,
+        frame: &Frame,
+        buffer: &Buffer,
+        _may_stay: bool,
+        _: &mut S,
+    ) -> Result<Option<Loan>, Refusal> {
+        self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())).map(|()| None)
     }
+
+    /// Ends a loan, which must be done at the next poll, if its peer is not lost by then: what a receiver that cannot read the memory needs
+    /// may be done only here, and later frames wait for it. Blocks and delivers as [`Transport::try_lend`] does.
+    fn redeem<S: Sink>(&mut self, _to: Peer, _: Loan, _: &Buffer, _: &mut S) {}
 
     /// Delivers what has arrived, and continues what is in progress; returns whether there was anything.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool;

@@ -17,7 +17,7 @@ use super::shm::{Shm, ShmConfig, Watched};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
+use crate::engine::{Frame, FrameLimits, Loan, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 use crate::settings::Settings;
 
@@ -404,7 +404,7 @@ impl Transport for Routes {
         match (self.route(to), &self.shm, &self.tcp) {
             (Some(Route::Shm), Some(shm), _) => shm.limits(to),
             (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(to),
-            _ => FrameLimits { eager: 0, eager_device: 0, part: 0, part_device: 0 },
+            _ => FrameLimits { eager: 0, eager_device: 0, part: 0, part_device: 0, lent: usize::MAX },
         }
     }
 
@@ -418,10 +418,23 @@ impl Transport for Routes {
     }
 
     #[inline]
-    fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, sink: &mut S) -> Result<(), Refusal> {
+    fn try_lend<S: Sink>(
+        &mut self,
+        to: Peer,
+        frame: &Frame,
+        buffer: &Buffer,
+        may_stay: bool,
+        sink: &mut S,
+    ) -> Result<Option<Loan>, Refusal> {
         match (self.route(to), &mut self.shm) {
-            (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer, sink),
-            _ => self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())),
+            (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer, may_stay, sink),
+            _ => self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())).map(|()| None),
+        }
+    }
+
+    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, sink: &mut S) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(to), &mut self.shm) {
+            shm.redeem(to, loan, buffer, sink);
         }
     }
 

@@ -275,7 +275,7 @@ impl Shm {
     /// As [`crate::engine::Transport::limits`].
     #[inline]
     pub fn limits(&self, _: Peer) -> FrameLimits {
-        FrameLimits { eager: LARGE, eager_device: device::EAGER, part: LARGE, part_device: LARGE }
+        FrameLimits { eager: LARGE, eager_device: device::EAGER, part: LARGE, part_device: LARGE, lent: lend::FROM }
     }
 
     /// As [`crate::engine::Transport::try_send`].

@@ -122,8 +122,13 @@ pub enum TcpError {
 
 /// The default limits. Over loopback long parts are fastest (4 MiB at 6.5 GB/s in parts of 1 MiB, 5.6 of 512 KiB, 4.2
 /// of 256 KiB): each part ends with a system call and a short segment.
-pub const LIMITS: FrameLimits =
-    FrameLimits { eager: 128 << 10, eager_device: 128 << 10, part: 1 << 20, part_device: device::CHUNK };
+pub const LIMITS: FrameLimits = FrameLimits {
+    eager: 128 << 10,
+    eager_device: 128 << 10,
+    part: 1 << 20,
+    part_device: device::CHUNK,
+    lent: usize::MAX,
+};
 
 /// The most connections that may be silent at a time; if there is one more, the oldest is closed.
 pub const UNIDENTIFIED_MAX: usize = 64;
@@ -222,8 +227,13 @@ impl Tcp {
         poller.add(&listener, Id::Listener.token()).map_err(inherited)?;
         let eager = limits.eager.min(wire::FRAME_MAX);
         let part = |part: usize| part.clamp(1, wire::FRAME_MAX);
-        let limits =
-            FrameLimits { eager, eager_device: eager, part: part(limits.part), part_device: part(limits.part_device) };
+        let limits = FrameLimits {
+            eager,
+            eager_device: eager,
+            part: part(limits.part),
+            part_device: part(limits.part_device),
+            ..limits
+        };
         Ok(Self {
             own: Own::of_job(me, secret, connect_limit, hello_limit),
             limits,

@@ -98,7 +98,7 @@ pub(crate) fn open(world: &mut impl World, context: u32) {
 /// Starts to send bytes from process `envelope.rank`.
 pub(crate) fn send(world: &mut impl World, envelope: Envelope, to: usize, mode: Mode, bytes: Vec<u8>) -> Pending {
     let (rank, memory) = (envelope.rank as usize, Memory::of(bytes));
-    let started = world.engine(rank).send(envelope, Peer(to as u32), mode, memory.buffer());
+    let started = world.engine(rank).start_send(envelope, Peer(to as u32), mode, memory.buffer());
     Pending { rank, memory, started }
 }
 
@@ -367,7 +367,12 @@ pub(crate) fn detached(world: &mut impl World) {
                 && last > 0
             {
                 assert!(!world.engine(0).cancel(id), "its receiver has heard of it");
-                let outcome = world.engine(0).detach(id).expect("it was announced");
+                // That has completed a send whose memory was lent.
+                let over = world.engine(0).take(id);
+                let outcome = match over {
+                    Some(outcome) => outcome,
+                    None => world.engine(0).detach(id).expect("it was announced"),
+                };
                 assert_eq!((outcome.bytes, outcome.cancelled), (len as u64, false));
                 sent.memory.buffer().write(0, &vec![0; len]);
             }

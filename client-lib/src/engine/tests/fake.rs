@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::bodies::World;
 use crate::engine::frame::{Frame, Region, Sort};
-use crate::engine::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
+use crate::engine::{Engine, FrameLimits, Landing, Loan, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
 use crate::memory::{Arrived, Buffer, Payload, Room};
 
 /// Pseudo-random numbers; the same seed gives the same numbers (splitmix64).
@@ -52,8 +52,9 @@ impl Oddities {
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let eager = [0, 1, 8, 64, 1000][rng.below(5)];
         let part = [5, 64, 500][rng.below(3)];
+        let lent = [0, 30, usize::MAX][rng.below(3)];
         Self {
-            limits: FrameLimits { eager, eager_device: eager, part, part_device: part },
+            limits: FrameLimits { eager, eager_device: eager, part, part_device: part, lent },
             room: 1 + rng.below(20),
             full: [0, 30, 80][rng.below(3)],
             late: [0, 50, 90][rng.below(3)],
@@ -75,6 +76,8 @@ struct Net {
     dead: Vec<bool>,
     /// Memory that may be read, by its owner and ticket.
     offered: HashMap<(Peer, u32), Buffer>,
+    /// Memory that stays lent, by its owner and loan.
+    lent: HashMap<(Peer, Loan), Buffer>,
     /// Messages that each process is still reading.
     reading: Vec<Vec<Reading>>,
     tickets: u32,
@@ -88,6 +91,16 @@ impl Net {
         buffer.read(0, &mut bytes);
         reading.into.write(0, &bytes);
         Ok(())
+    }
+
+    /// Ends all loans to a peer that this one has cut off, or that has lost this one: what was not read is lost.
+    fn forget_lent(&mut self, owner: Peer, to: Peer) {
+        let pipe = &mut self.pipes[to.0 as usize][owner.0 as usize];
+        let first = pipe.packets.iter().position(|packet| packet.lent.is_some());
+        for packet in pipe.packets.drain(first.unwrap_or(pipe.packets.len())..) {
+            self.coming[to.0 as usize] -= 1;
+            packet.lent.and_then(|loan| self.lent.remove(&(owner, loan)));
+        }
     }
 
     /// The senders of pending frames, in random order.
@@ -111,11 +124,19 @@ impl Pipe {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    packets: VecDeque<(Frame, Vec<u8>)>,
+    packets: VecDeque<Packet>,
     /// A payload, and how many of its bytes are written to their landing.
     landing: Option<(Landing, usize)>,
     /// Whether the receiver knows that the sender is dead, or has cut it off.
     shut: bool,
+}
+
+#[derive(Debug)]
+struct Packet {
+    frame: Frame,
+    /// Meaningless as long as it is lent.
+    payload: Vec<u8>,
+    lent: Option<Loan>,
 }
 
 /// A message that is read later.
@@ -168,9 +189,42 @@ impl Transport for Fake {
         let mut head = [0; crate::engine::frame::HEAD_MAX];
         let len = frame.encode(Room::new(&mut head));
         assert_eq!(Frame::decode(&head), Ok((*frame, len)));
-        pipe.packets.push_back((*frame, bytes));
+        pipe.packets.push_back(Packet { frame: *frame, payload: bytes, lent: None });
         net.coming[to.0 as usize] += 1;
         Ok(())
+    }
+
+    fn try_lend<S: Sink>(
+        &mut self,
+        to: Peer,
+        frame: &Frame,
+        buffer: &Buffer,
+        may_stay: bool,
+        _: &mut S,
+    ) -> Result<Option<Loan>, Refusal> {
+        self.try_send(to, frame, Payload::new(buffer, 0, buffer.len()))?;
+        let net = &mut *self.net.borrow_mut();
+        if !may_stay || net.rng.percent(30) {
+            return Ok(None);
+        }
+        net.tickets += 1;
+        let loan = Loan(net.tickets);
+        if let Some(packet) = net.pipes[to.0 as usize][self.me.0 as usize].packets.back_mut() {
+            packet.payload.fill(0xee);
+            packet.lent = Some(loan);
+        }
+        net.lent.insert((self.me, loan), buffer.clone());
+        Ok(Some(loan))
+    }
+
+    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, _: &mut S) {
+        let net = &mut *self.net.borrow_mut();
+        assert!(net.lent.remove(&(self.me, loan)).is_some(), "{loan:?} was redeemed before");
+        let packets = &mut net.pipes[to.0 as usize][self.me.0 as usize].packets;
+        if let Some(packet) = packets.iter_mut().find(|packet| packet.lent == Some(loan)) {
+            buffer.read(0, &mut packet.payload);
+            packet.lent = None;
+        }
     }
 
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
@@ -227,6 +281,7 @@ impl Transport for Fake {
     fn cut(&mut self, peer: Peer) {
         let net = &mut *self.net.borrow_mut();
         net.pipes[self.me.0 as usize][peer.0 as usize].shut = true;
+        net.forget_lent(self.me, peer);
         net.reading[self.me.0 as usize].retain(|reading| reading.from != peer);
     }
 }
@@ -261,9 +316,18 @@ impl Fake {
             return false;
         }
         let piece = 1 + net.rng.below(100);
-        let pipe = &mut net.pipes[me][sender];
+        let cannot_read = net.rng.percent(20);
+        let Net { pipes, lent, .. } = &mut *net;
+        let pipe = &mut pipes[me][sender];
+        if let Some(packet) = pipe.packets.front_mut()
+            && let Some(loan) = packet.lent
+        {
+            let Some(buffer) = lent.get(&(from, loan)).filter(|_| !cannot_read) else { return false };
+            buffer.read(0, &mut packet.payload);
+            packet.lent = None;
+        }
         if let Some((landing, done)) = &mut pipe.landing {
-            let Some((frame, payload)) = pipe.packets.front() else { return false };
+            let Some(Packet { frame, payload, .. }) = pipe.packets.front() else { return false };
             let end = (*done + piece).min(payload.len());
             landing.buffer.write(landing.at + *done, &payload[*done..end]);
             *done = end;
@@ -277,7 +341,7 @@ impl Fake {
             }
             return true;
         }
-        let Some((frame, payload)) = pipe.packets.front() else {
+        let Some(Packet { frame, payload, .. }) = pipe.packets.front() else {
             if dead {
                 pipe.shut = true;
                 drop(net);
@@ -295,13 +359,13 @@ impl Fake {
                 return true;
             }
         }
-        let Some((frame, payload)) = net.pipes[me][sender].packets.pop_front() else { return false };
+        let Some(packet) = net.pipes[me][sender].packets.pop_front() else { return false };
         drop(net);
-        let is_taken = sink.on_frame_unless_early(from, frame, Arrived::new(&payload));
+        let is_taken = sink.on_frame_unless_early(from, packet.frame, Arrived::new(&packet.payload));
         let net = &mut *self.net.borrow_mut();
         match is_taken {
             true => net.coming[me] -= 1,
-            false => net.pipes[me][sender].packets.push_front((frame, payload)),
+            false => net.pipes[me][sender].packets.push_front(packet),
         }
         is_taken
     }
@@ -332,6 +396,7 @@ impl FakeWorld {
             coming: vec![0; size],
             dead: vec![false; size],
             offered: HashMap::new(),
+            lent: HashMap::new(),
             reading: (0..size).map(|_| Vec::new()).collect(),
             tickets: 0,
             scratch: Vec::new(),
@@ -358,6 +423,7 @@ impl FakeWorld {
         let net = &mut *self.net.borrow_mut();
         net.dead[rank] = true;
         net.reading[rank].clear();
+        (0..net.dead.len()).for_each(|peer| net.forget_lent(Peer(rank as u32), Peer(peer as u32)));
         for (to, coming) in net.pipes.iter_mut().zip(&mut net.coming) {
             let pipe = &mut to[rank];
             let landing = usize::from(pipe.landing.is_some());
@@ -370,19 +436,22 @@ impl FakeWorld {
     /// Injects a frame that the process did not send.
     pub(crate) fn inject(&mut self, from: usize, to: usize, frame: Frame, payload: &[u8]) {
         let net = &mut *self.net.borrow_mut();
-        net.pipes[to][from].packets.push_back((frame, payload.to_vec()));
+        net.pipes[to][from].packets.push_back(Packet { frame, payload: payload.to_vec(), lent: None });
         net.coming[to] += 1;
     }
 
     fn is_busy(&self, rank: usize) -> bool {
         let net = self.net.borrow();
-        !net.dead[rank] && (net.coming[rank] > 0 || !net.reading[rank].is_empty() || self.engines[rank].has_backlog())
+        let lends = net.lent.keys().any(|(owner, _)| owner.0 as usize == rank);
+        let has_work = net.coming[rank] > 0 || !net.reading[rank].is_empty() || self.engines[rank].has_backlog();
+        !net.dead[rank] && (lends || has_work)
     }
 
     /// Whether no frame is in flight, and no memory is lent.
     pub(crate) fn is_silent(&self) -> bool {
         let net = self.net.borrow();
         net.offered.is_empty()
+            && net.lent.is_empty()
             && net.reading.iter().all(Vec::is_empty)
             && net.pipes.iter().flatten().all(|pipe| pipe.packets.is_empty())
     }

@@ -91,7 +91,7 @@ fn signed_messages_arrive_as_others_do() {
 
 #[test]
 fn a_flood_that_is_not_received_stays_with_its_senders() {
-    let limits = FrameLimits { eager: 1000, eager_device: 1000, part: 64, part_device: 64 };
+    let limits = FrameLimits { eager: 1000, eager_device: 1000, part: 64, part_device: 64, lent: usize::MAX };
     for (seed, landing) in [(1, false), (2, true)] {
         let oddities = Oddities { limits, room: 5, full: 0, late: 30, pull: false, landing };
         let world = &mut FakeWorld::with(4, seed, oddities);
@@ -216,7 +216,7 @@ fn only_operations_that_depend_on_a_lost_process_fail() {
 fn stored_messages_that_cannot_be_delivered_are_reported_once_unless_their_receiver_was_declared_lost() {
     for declared in [false, true] {
         for seed in 0..10 {
-            let limits = FrameLimits { eager: 100, eager_device: 100, part: 100, part_device: 100 };
+            let limits = FrameLimits { eager: 100, eager_device: 100, part: 100, part_device: 100, lent: usize::MAX };
             let oddities = Oddities { limits, full: 50, ..Oddities::random(&mut Rng(seed)) };
             let world = &mut FakeWorld::with(2, seed, oddities);
             open(world, 1);
@@ -301,7 +301,7 @@ fn a_peer_that_has_said_farewell_is_not_lost() {
 fn messages_sent_before_a_farewell_are_received_after_it() {
     for seed in 0..20 {
         // Short messages do not wait for their receives.
-        let limits = FrameLimits { eager: 64, eager_device: 64, part: 64, part_device: 64 };
+        let limits = FrameLimits { eager: 64, eager_device: 64, part: 64, part_device: 64, lent: usize::MAX };
         let world = &mut FakeWorld::with(2, seed, Oddities { limits, ..Oddities::random(&mut Rng(seed)) });
         open(world, 1);
         let both: Arc<[Peer]> = [Peer(0), Peer(1)].into();
@@ -369,7 +369,7 @@ fn a_disconnected_peer_may_reconnect_under_its_number() {
 
 #[test]
 fn a_peer_that_sends_invalid_frames_is_lost_with_a_reason() {
-    let limits = FrameLimits { eager: 64, eager_device: 64, part: 64, part_device: 64 };
+    let limits = FrameLimits { eager: 64, eager_device: 64, part: 64, part_device: 64, lent: usize::MAX };
     let oddities = Oddities { limits, room: 8, full: 0, late: 0, pull: false, landing: false };
     let intruder = Envelope { rank: 2, ..ENVELOPE };
     for (frame, payload, reason) in [
@@ -460,7 +460,7 @@ fn invalid_frames_do_not_panic() {
 
 #[test]
 fn short_sends_complete_without_room_while_few_bytes_wait() {
-    let limits = FrameLimits { eager: 64 << 10, eager_device: 64 << 10, part: 64, part_device: 64 };
+    let limits = FrameLimits { eager: 64 << 10, eager_device: 64 << 10, part: 64, part_device: 64, lent: usize::MAX };
     let oddities = Oddities { limits, room: 1, full: 0, late: 0, pull: false, landing: false };
     let world = &mut FakeWorld::with(2, 1, oddities);
     open(world, 1);
@@ -482,7 +482,7 @@ fn short_sends_complete_without_room_while_few_bytes_wait() {
 
 #[test]
 fn a_message_that_comes_with_the_awaited_one_waits_for_the_next_poll() {
-    let limits = FrameLimits { eager: 1000, eager_device: 1000, part: 64, part_device: 64 };
+    let limits = FrameLimits { eager: 1000, eager_device: 1000, part: 64, part_device: 64, lent: usize::MAX };
     let world = &mut FakeWorld::with(2, 1, Oddities { limits, room: 9, full: 0, late: 0, pull: false, landing: false });
     open(world, 1);
     let envelope = Envelope { rank: 0, ..ENVELOPE };

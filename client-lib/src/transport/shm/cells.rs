@@ -59,6 +59,8 @@ struct Trip {
     cell: u32,
     link: u16,
     timed: Option<Timed>,
+    /// The sender has yet to look at it, so it is not free before.
+    is_lent: bool,
 }
 
 /// The sender's cost of filling a cell; the receiver adds its own.
@@ -104,7 +106,7 @@ impl Pool {
         }
         let cell = class.free.pop_front()?;
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
-        class.busy.push_back(Trip { cell, link, timed: None });
+        class.busy.push_back(Trip { cell, link, timed: None, is_lent: false });
         *class.held_by(link) += 1;
         Some(cell)
     }
@@ -129,6 +131,14 @@ impl Pool {
             if let Some(trip) = class.busy.back_mut().filter(|trip| trip.cell == cell) {
                 trip.timed = Some(timed);
             }
+        }
+    }
+
+    /// Keeps a cell from being taken again, although its receiver may free it; or ends that.
+    pub(super) fn set_lent(&mut self, cell: u32, is_lent: bool) {
+        // The longest messages that are lent fit large cells.
+        if let Some(trip) = self.large.busy.iter_mut().rev().find(|trip| trip.cell == cell) {
+            trip.is_lent = is_lent;
         }
     }
 
@@ -245,6 +255,9 @@ impl Class {
 
 #[inline]
 fn is_free(segment: &Segment, trip: &Trip, costs: &mut Vec<(u16, Timed)>) -> bool {
+    if trip.is_lent {
+        return false;
+    }
     let Some(head) = segment.cell_head(trip.cell).filter(|head| head.state.load(Ordering::Acquire) == FREE) else {
         return false;
     };

@@ -143,8 +143,12 @@ pub(super) struct Lending {
     ways: [Choice; LONGEST + 1],
     /// The offers since the receiver has taken one; `None` before the first.
     missed: Option<u32>,
+    /// Whether the receiver has read the memory of an offer; `Some(false)` once it could not.
+    reads: Option<bool>,
     /// When the last message was sent, in ticks, and how many receives the program had started.
     last: (u64, u64),
+    /// Whether the message of the last choice follows another one at once.
+    follows: bool,
     /// Whether a longer message has come from the peer since the choice before.
     has_heard: bool,
     patience_max: u64,
@@ -152,8 +156,8 @@ pub(super) struct Lending {
 
 impl Default for Lending {
     fn default() -> Self {
-        let (ways, missed, last, has_heard) = Default::default();
-        Self { ways, missed, last, has_heard, patience_max: PATIENCE_MAX }
+        let (ways, missed, reads, last, follows, has_heard) = Default::default();
+        Self { ways, missed, reads, last, follows, has_heard, patience_max: PATIENCE_MAX }
     }
 }
 
@@ -180,6 +184,13 @@ impl Lending {
         self.patience_max = u64::MAX;
     }
 
+    /// Waits no longer than this for a receiver, in ticks.
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(super) fn patience_is(&mut self, ticks: u64) {
+        self.patience_max = ticks;
+    }
+
     /// Whether the receiver has taken the last offer.
     #[cfg(test)]
     #[cfg(not(loom))]
@@ -198,8 +209,8 @@ impl Lending {
         // At once: sooner than 1 KiB goes through a cell.
         let follows = now.wrapping_sub(sent_at) < u64::from(choice.cost[Way::First as usize]);
         let is_both_ways = std::mem::take(&mut self.has_heard) && class(len) == LONGEST;
-        let is_in_a_row = follows && receives == receives_then && !is_both_ways;
-        if is_in_a_row { (Way::First, false) } else { choice.choose() }
+        self.follows = follows && receives == receives_then;
+        if self.follows && !is_both_ways { (Way::First, false) } else { choice.choose() }
     }
 
     /// Records that a longer message has come from the peer.
@@ -216,6 +227,18 @@ impl Lending {
     pub(super) fn was_taken(&mut self, is_taken: bool) {
         let missed = self.missed.unwrap_or(0);
         self.missed = Some(if is_taken { 0 } else { missed.saturating_add(1) });
+        self.reads = self.reads.or(is_taken.then_some(true));
+    }
+
+    /// Records that the receiver could not read the memory of an offer.
+    pub(super) fn was_refused(&mut self) {
+        self.reads = Some(false);
+    }
+
+    /// Whether the offer that was chosen may stay while this process does something else: not to a receiver that may be unable to read it,
+    /// because that would wait with all that comes after it; and not if many follow one another, because each that stays keeps its cell.
+    pub(super) fn may_stay(&self) -> bool {
+        self.reads == Some(true) && !self.follows
     }
 
     /// How long an offer of a message is worth waiting, in ticks.

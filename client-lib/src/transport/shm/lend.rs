@@ -3,7 +3,8 @@
 //! A sender first publishes the address of its message, then fills the cell that the slot names. A receiver that
 //! comes before the cell is full reads the sender's memory: one copy instead of two. A later one reads the cell, as without an
 //! offer. While it fills the cell, a sender receives what has come for it: two processes that send to each other read each other's
-//! memory. Messages in a row go in cells ([`super::choice::Lending::choose`]). The cell's state decides:
+//! memory. Messages in a row go in cells ([`super::choice::Lending::choose`]). A non-blocking send does not fill the cell at once: the message
+//! stays offered until the next poll ([`Shm::redeem`]). The cell's state decides:
 //!
 //! ```text
 //!  OFFERED ─→ TAKEN ──→ FREE       the receiver has read the sender's memory
@@ -13,7 +14,7 @@
 
 #![expect(unsafe_code, reason = "a receiver's own bytes are lent to the kernel")]
 
-use super::cells::{BUSY, give_back};
+use super::cells::{BUSY, FREE, give_back};
 use super::choice::{Way, ticks};
 use super::connect::is_readable;
 use super::copy;
@@ -22,7 +23,7 @@ use super::link::{Link, LinkState, Up};
 use super::ring::SlotData;
 use super::{CELL_AT, IN_CELL, LENT, Shm, put};
 use crate::engine::frame::Frame;
-use crate::engine::{Landing, Peer, Refusal, Sink};
+use crate::engine::{Landing, Loan, Peer, Refusal, Sink};
 use crate::memory::{Arrived, Buffer, Payload};
 use crate::shared_memory::cma;
 use crate::shared_memory::sync::Ordering;
@@ -31,6 +32,9 @@ use crate::shared_memory::sync::Ordering;
 const OFFERED: u32 = 3;
 const TAKEN: u32 = 4;
 const REFUSED: u32 = 5;
+
+/// The shortest message that is offered: shorter ones are copied sooner than the receiver reads them.
+pub(super) const FROM: usize = 6 << 10;
 
 /// Bytes that a sender copies before it looks whether the receiver has been quicker.
 const STEP: usize = 4096;
@@ -95,16 +99,23 @@ impl Up {
 
 impl Shm {
     /// As [`crate::engine::Transport::try_lend`].
-    pub fn try_lend<S: Sink>(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, sink: &mut S) -> Result<(), Refusal> {
+    pub fn try_lend<S: Sink>(
+        &mut self,
+        to: Peer,
+        frame: &Frame,
+        buffer: &Buffer,
+        may_stay: bool,
+        sink: &mut S,
+    ) -> Result<Option<Loan>, Refusal> {
         let len = buffer.len();
         let payload = Payload::new(buffer, 0, len);
         let (Some(index), Some(address)) = (self.route(to), buffer.as_contiguous()) else {
-            return self.try_send(to, frame, payload);
+            return self.try_send(to, frame, payload).map(|()| None);
         };
-        let LinkState::Up(up) = &mut self.links[index].state else { return self.call(index) };
+        let LinkState::Up(up) = &mut self.links[index].state else { return self.call(index).map(|()| None) };
         let may_lend = matches!(up.cma, cma::Verdict::Yes(_)) && !self.crowd.shares_cores();
         if !(SMALL + 1..=LARGE).contains(&len) || !may_lend {
-            return self.try_send(to, frame, payload);
+            return self.try_send(to, frame, payload).map(|()| None);
         }
         let (way, timed) = up.lending.choose(len, ticks(), sink.receives());
         if way == Way::First {
@@ -112,7 +123,7 @@ impl Shm {
             if let LinkState::Up(up) = &mut self.links[index].state {
                 up.lending.has_sent(ticks(), sink.receives());
             }
-            return sent;
+            return sent.map(|()| None);
         }
         if !up.segment.ring().has_room(&mut up.known_head) {
             up.starved = true;
@@ -130,21 +141,52 @@ impl Shm {
             self.pool.undo(cell);
             return Err(Refusal::Full);
         }
-        let outcome = self.complete(index, cell, buffer, sink);
-        let LinkState::Up(up) = &mut self.links[index].state else { return Ok(()) };
-        up.lending.was_taken(outcome.is_some());
-        if let Some(ticks) = outcome {
-            up.lending.learn(Way::Second, ticks, len);
+        if may_stay && up.lending.may_stay() {
+            up.lending.has_sent(ticks(), sink.receives());
+            self.pool.set_lent(cell, true);
+            return Ok(Some(Loan(cell)));
+        }
+        if self.complete(index, cell, buffer, sink) {
             self.pool.undo(cell);
         }
-        up.lending.has_sent(ticks(), sink.receives());
-        Ok(())
+        if let LinkState::Up(up) = &mut self.links[index].state {
+            up.lending.has_sent(ticks(), sink.receives());
+        }
+        Ok(None)
+    }
+
+    /// As [`crate::engine::Transport::redeem`].
+    pub fn redeem<S: Sink>(&mut self, to: Peer, Loan(cell): Loan, buffer: &Buffer, sink: &mut S) {
+        let Some(index) = self.route(to) else { return };
+        // Otherwise the cell has been reclaimed.
+        let LinkState::Up(up) = &mut self.links[index].state else { return };
+        match self.segment.cell_head(cell).filter(|head| head.state.load(Ordering::Acquire) == FREE) {
+            Some(head) => {
+                up.lending.was_taken(true);
+                up.lending.learn(Way::Second, head.spent.load(Ordering::Relaxed).into(), buffer.len());
+            }
+            None => {
+                self.complete(index, cell, buffer, sink);
+            }
+        }
+        self.pool.set_lent(cell, false);
+        if let LinkState::Up(up) = &mut self.links[index].state {
+            up.lending.has_sent(ticks(), sink.receives());
+        }
+    }
+
+    /// Completes an offer, and learns from it; returns whether the receiver has read the memory.
+    fn complete<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, sink: &mut S) -> bool {
+        let outcome = self.wait_for_reader(index, cell, buffer, sink);
+        let LinkState::Up(up) = &mut self.links[index].state else { return false };
+        up.lending.was_taken(outcome.is_some());
+        outcome.inspect(|ticks| up.lending.learn(Way::Second, *ticks, buffer.len())).is_some()
     }
 
     /// Fills the cell behind an offer until the receiver takes the offer; returns when the memory may change. Meanwhile it takes offers to
     /// this process, because two processes that send to each other both wait. Returns the ticks that the message has cost both sides, if the
     /// receiver has read it from the memory.
-    fn complete<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, sink: &mut S) -> Option<u64> {
+    fn wait_for_reader<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, sink: &mut S) -> Option<u64> {
         let (len, mut start) = (buffer.len(), ticks());
         let LinkState::Up(up) = &self.links[index].state else { return None };
         let patience = up.lending.patience(len);
@@ -198,6 +240,9 @@ impl Shm {
                     }
                     if let Some(head) = self.segment.cell_head(cell) {
                         head.state.store(BUSY, Ordering::Release);
+                    }
+                    if let LinkState::Up(up) = &mut self.links[index].state {
+                        up.lending.was_refused();
                     }
                     return false;
                 }

@@ -23,7 +23,7 @@ use crate::transport::poller;
 
 /// The payload of one frame in bytes, so that a datagram is not larger than a few pages.
 pub(super) const LIMITS: FrameLimits =
-    FrameLimits { eager: 1 << 10, eager_device: 1 << 10, part: 8 << 10, part_device: 8 << 10 };
+    FrameLimits { eager: 1 << 10, eager_device: 1 << 10, part: 8 << 10, part_device: 8 << 10, lent: usize::MAX };
 
 /// The longest sleep while a receiver has no room: nothing tells a sender when there is room again.
 const RETRY: Duration = Duration::from_millis(1);

@@ -1,15 +1,16 @@
 //! Messages that a receiver may read from their sender's memory.
 
 use super::*;
+use crate::engine::Loan;
 
 /// Lends a message of the process's own.
 fn lend(process: &mut Process, to: u32, bytes: &[u8]) -> Result<(), Refusal> {
     let mut bytes = bytes.to_vec();
     // SAFETY: the vector outlives the call.
     let buffer = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
-    let lent = process.shm.try_lend(Peer(to), &EAGER, &buffer, &mut process.inbox);
+    let lent = process.shm.try_lend(Peer(to), &EAGER, &buffer, false, &mut process.inbox);
     bytes.fill(0xee); // a receiver that read it now would notice
-    lent
+    lent.map(|loan| assert_eq!(loan, None))
 }
 
 fn up(process: &mut Process, index: usize) -> &mut Up {
@@ -191,4 +192,104 @@ fn a_frame_that_is_left_comes_again() {
     }
     let got: Vec<_> = world[1].inbox.frames.iter().map(|(_, _, bytes)| bytes.clone()).collect();
     assert_eq!(got, lengths.iter().flat_map(|len| [pattern(*len, *len), pattern(*len, *len)]).collect::<Vec<_>>());
+}
+
+/// A message that stays lent, with its memory.
+struct Staying {
+    buffer: Buffer,
+    bytes: Vec<u8>,
+    loan: Option<Loan>,
+}
+
+impl Staying {
+    /// Lends a message to process 1.
+    fn to_1(process: &mut Process, bytes: &[u8]) -> Self {
+        let mut bytes = bytes.to_vec();
+        // SAFETY: the vector lives as long as the buffer.
+        let buffer = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
+        process.inbox.receives += 1; // so that it offers each message
+        let loan = process.shm.try_lend(Peer(1), &EAGER, &buffer, true, &mut process.inbox).unwrap();
+        Self { buffer, bytes, loan }
+    }
+
+    /// Redeems it, and overwrites the memory.
+    fn redeem(mut self, process: &mut Process) {
+        if let Some(loan) = self.loan {
+            process.shm.redeem(Peer(1), loan, &self.buffer, &mut process.inbox);
+        }
+        self.bytes.fill(0xee);
+    }
+}
+
+/// Two processes, of which the first one knows that the other one can read its memory.
+fn lenders(test: &str) -> [Process; 2] {
+    let mut world: [Process; 2] = world(test, |config| ShmConfig { large_cells: 8, ..config });
+    connect(&mut world);
+    world[0].shm.crowd = Crowd::default();
+    let lending = &mut up(&mut world[0], 0).lending;
+    lending.insist();
+    lending.was_taken(true);
+    lending.patience_is(0);
+    world
+}
+
+#[test]
+fn a_message_that_stays_lent_is_read_without_its_sender() {
+    let [mut sender, mut receiver] = lenders("stays");
+    let messages: Vec<Vec<u8>> = (0..40).map(|seed| pattern(5000 + 600 * seed, seed)).collect();
+    for (at, bytes) in messages.iter().enumerate() {
+        let staying = Staying::to_1(&mut sender, bytes);
+        assert!(staying.loan.is_some());
+        receiver.poll();
+        assert_eq!(receiver.inbox.frames.last().map(|(_, _, got)| got), Some(bytes));
+        // Others take cells meanwhile, but not that of the loan.
+        for seed in 0..20 {
+            lend(&mut sender, 1, &pattern(6000, seed)).unwrap();
+            receiver.poll();
+            assert_eq!(receiver.inbox.frames.last().unwrap().2, pattern(6000, seed), "{at}, {seed}");
+        }
+        receiver.inbox.frames.clear();
+        staying.redeem(&mut sender);
+    }
+}
+
+#[test]
+fn a_message_that_nobody_has_read_is_copied_when_its_loan_ends() {
+    let [mut sender, mut receiver] = lenders("late reader");
+    for seed in 0..40 {
+        let bytes = pattern(5000 + 600 * seed, seed);
+        let staying = Staying::to_1(&mut sender, &bytes);
+        assert!(staying.loan.is_some());
+        staying.redeem(&mut sender);
+        receiver.poll();
+        assert_eq!(receiver.inbox.frames.pop().map(|(_, _, got)| got), Some(bytes));
+    }
+}
+
+#[test]
+fn nothing_stays_lent_to_a_receiver_that_cannot_read_it() {
+    let [mut sender, mut receiver] = lenders("cannot read");
+    up(&mut receiver, 0).cma = cma::Verdict::Yes(i32::MAX);
+    for seed in 0..4 {
+        let bytes = pattern(9000, seed);
+        let staying = Staying::to_1(&mut sender, &bytes);
+        assert_eq!(staying.loan.is_some(), seed == 0, "it finds out at the first one");
+        receiver.poll();
+        staying.redeem(&mut sender);
+        receiver.poll();
+        assert_eq!(receiver.inbox.frames.pop().map(|(_, _, got)| got), Some(bytes));
+    }
+}
+
+#[test]
+fn a_loan_to_a_peer_that_has_died_can_be_redeemed() {
+    let [mut sender, receiver] = lenders("dead borrower");
+    let staying = Staying::to_1(&mut sender, &pattern(9000, 1));
+    drop(receiver);
+    let end = Instant::now() + Duration::from_secs(30);
+    while sender.inbox.lost.is_empty() {
+        assert!(Instant::now() < end);
+        sender.poll();
+    }
+    staying.redeem(&mut sender);
 }
