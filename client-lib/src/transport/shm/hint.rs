@@ -1,6 +1,6 @@
 //! Prefetch hints: a line comes from another core while this one has other work.
 
-#![expect(unsafe_code, reason = "instructions without a safe form")]
+#![cfg_attr(all(target_arch = "x86_64", not(loom)), expect(unsafe_code, reason = "instructions without a safe form"))]
 
 /// Prefetches the line of a value that will be written.
 #[inline(always)]
