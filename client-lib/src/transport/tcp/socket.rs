@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -27,8 +27,9 @@ const SILENT: Duration = Duration::from_secs(30);
 const NEAR: usize = 512 << 10;
 
 /// The congestion control towards a process on the same host, where nothing is ever congested. One that paces what it sends (BBR, the default of
-/// many systems) sometimes takes the pauses of an MPI program for the host's limit: then windows of 128 KiB take 50 us a message
-/// instead of 16, for seconds.
+/// many systems) sets a timer for each segment, a third of the processor time of long messages, and sometimes takes the pauses of an MPI
+/// program for the host's limit: then windows of 128 KiB take 50 us a message instead of 16, for seconds. A connection that has begun with
+/// one is paced for good. So all begin with this one; those to other hosts change to the system's default.
 const NEAR_CONTROL: &str = "reno";
 
 /// The shortest retransmission timeout towards another host, instead of 200 ms: if many hosts send to one at the same time, the last
@@ -50,6 +51,8 @@ pub(super) fn inherited(descriptor: OwnedFd) -> io::Result<TcpListener> {
 }
 
 fn ready_to_listen(listener: TcpListener) -> io::Result<TcpListener> {
+    // For the connections that it will accept.
+    begin_unpaced(&listener);
     // This also requests a longer queue than std does: all ranks of a job may dial one at the same time.
     socket::listen(&listener, Backlog::MAXCONN)?;
     listener.set_nonblocking(true)?;
@@ -102,10 +105,25 @@ fn new(like: IpAddr) -> io::Result<OwnedFd> {
 
 fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::from(socket);
+    begin_unpaced(&socket);
     match socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
         Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Selects the congestion control with which a connection begins.
+fn begin_unpaced(socket: &impl AsFd) {
+    default_control();
+    // If this fails, the system's default is used.
+    let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
+}
+
+/// The congestion control of the system.
+fn default_control() -> Option<&'static OsString> {
+    static DEFAULT: OnceLock<Option<OsString>> = OnceLock::new();
+    let asked = || socket::getsockopt(&new(Ipv4Addr::LOCALHOST.into()).ok()?, sockopt::TcpCongestion).ok();
+    DEFAULT.get_or_init(asked).as_ref()
 }
 
 /// Sets the options of a connected socket. `TCP_USER_TIMEOUT` is not among them: it would also end connections to a
@@ -115,9 +133,12 @@ pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     if is_near(socket)? {
         setsockopt(socket, sockopt::SndBuf, &NEAR)?;
-        // If this fails, the system's default is used.
-        let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
     } else {
+        // Another one is that of the route, which counts more.
+        let has_begun_so = socket::getsockopt(socket, sockopt::TcpCongestion).is_ok_and(|now| now == NEAR_CONTROL);
+        if let Some(default) = default_control().filter(|_| has_begun_so) {
+            let _ = setsockopt(socket, sockopt::TcpCongestion, default);
+        }
         // They need Linux 6.15, and a clock of more than 100 ticks a second.
         let _ = setsockopt(socket, timers::RetransmitMin, &RETRANSMIT_US);
         let _ = setsockopt(socket, timers::DelayMax, &DELAY_US);
@@ -326,24 +347,47 @@ mod tests {
 
     #[test]
     fn the_kernel_reports_the_state_of_a_connection() {
-        let listener = listen(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        let listener = listen(Ipv4Addr::LOCALHOST.into()).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         set_options(&socket).unwrap();
         const ESTABLISHED: u8 = 1;
         let state = state::State.get(&socket).unwrap();
         assert_eq!((state.state, state.probes, state.retransmits), (ESTABLISHED, 0, 0));
         assert!(!is_silent(&socket));
-        assert_eq!(socket::getsockopt(&socket, sockopt::TcpCongestion).unwrap(), NEAR_CONTROL);
+    }
+
+    /// Waits until a connection is made; returns both ends.
+    fn both_ends(listener: &TcpListener, address: SocketAddr) -> [TcpStream; 2] {
+        let dialled = dial(address).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        [listener.accept().unwrap().0, dialled]
+    }
+
+    fn control_of(socket: &TcpStream) -> OsString {
+        socket::getsockopt(socket, sockopt::TcpCongestion).unwrap()
+    }
+
+    #[test]
+    fn connections_begin_unpaced_and_those_to_other_hosts_change_to_the_default() {
+        let default = default_control().unwrap();
+        for (at, is_near) in [(Ipv4Addr::LOCALHOST, true), (Ipv4Addr::new(127, 0, 0, 2), false)] {
+            let listener = listen(at.into()).unwrap();
+            for end in both_ends(&listener, listener.local_addr().unwrap()) {
+                assert_eq!(control_of(&end), NEAR_CONTROL, "from the beginning");
+                set_options(&end).unwrap();
+                assert_eq!(super::is_near(&end).unwrap(), is_near);
+                assert_eq!(control_of(&end), if is_near { OsString::from(NEAR_CONTROL) } else { default.clone() });
+            }
+        }
     }
 
     #[test]
     fn timers_between_hosts_are_short_if_the_kernel_knows_them() {
-        let listener = listen(std::net::Ipv4Addr::new(127, 0, 0, 2).into()).unwrap();
+        let listener = listen(Ipv4Addr::new(127, 0, 0, 2).into()).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!is_near(&socket).unwrap());
         let before = timers::RetransmitMin.get(&socket);
         set_options(&socket).unwrap();
-        assert_ne!(socket::getsockopt(&socket, sockopt::TcpCongestion).unwrap(), NEAR_CONTROL);
         if before.is_ok() && timers::DelayMax.set(&socket, &DELAY_US).is_ok() {
             // The kernel rounds up to its ticks.
             let within = |us: u32, wanted: u32| (wanted..2 * wanted + 1).contains(&us);
@@ -355,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_kernel_measures_the_speed_of_a_connection() {
-        let listener = listen(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        let listener = listen(Ipv4Addr::LOCALHOST.into()).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         set_options(&socket).unwrap();
