@@ -13,7 +13,7 @@ impl<T: Transport> Engine<T> {
     /// Cancels a request; returns whether it was cancelled, and thereby complete: a receive without a matching message can be, and a send
     /// of which nothing has left this process.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        self.redeem();
+        self.end_loans();
         match self.core.requests.get(id.0).map(|request| &request.state) {
             Some(RequestState::Own) => return self.core.cancel_own(id.0),
             Some(RequestState::Queued(it)) => {
@@ -35,7 +35,7 @@ impl<T: Transport> Engine<T> {
     /// Makes a send that cannot be cancelled independent of its caller: it goes on from a copy of the message. Returns its outcome; the
     /// request is then no longer valid. `None` if it is no such send, or there is no memory for a copy.
     pub fn detach(&mut self, id: RequestId) -> Option<Outcome> {
-        self.redeem();
+        self.end_loans();
         let Self { core, transport } = self;
         let request = core.requests.get_mut(id.0)?;
         let (to, buffer, region) = match &mut request.state {
@@ -43,7 +43,7 @@ impl<T: Transport> Engine<T> {
             RequestState::Streaming(it) => (it.to, &mut it.buffer, None),
             RequestState::Posted { .. } | RequestState::Matched(_) | RequestState::Incoming(_) => return None,
             RequestState::Landing { .. } | RequestState::Finished(_) => return None,
-            RequestState::Queued(_) | RequestState::Lent(_) | RequestState::Own => return None,
+            RequestState::Queued(_) | RequestState::OnLoan(_) | RequestState::Own => return None,
         };
         let Ok((copy, lent)) = buffer.copied() else {
             if let RequestState::Announced(it) = &mut request.state {

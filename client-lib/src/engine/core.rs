@@ -30,8 +30,8 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
     pub(super) spare: Spare,
-    /// The requests in state `Lent`.
-    pub(super) lent: Vec<Id>,
+    /// The requests in state `OnLoan`, and some that have failed since.
+    pub(super) loans: Vec<Id>,
     /// The number of requests that have ended.
     pub(super) finished: u64,
     /// That number when the last poll began.
@@ -79,7 +79,7 @@ impl Core {
             peers: Peers::default(),
             errands: VecDeque::new(),
             spare: Spare::default(),
-            lent: Vec::new(),
+            loans: Vec::new(),
             finished: 0,
             finished_before: 0,
             receives: 0,

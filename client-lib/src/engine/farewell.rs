@@ -25,7 +25,7 @@ pub enum Farewell {
 impl<T: Transport> Engine<T> {
     /// Says farewell to peers: no more frames will come from here. Call it once the engine is [`Engine::quiet`].
     pub fn say_bye(&mut self, peers: &[Peer]) {
-        self.redeem();
+        self.end_loans();
         let me = self.core.me;
         for &peer in peers.iter().filter(|peer| **peer != me) {
             if !std::mem::replace(&mut self.core.peers.relation(peer).told_bye, true) {

@@ -18,8 +18,8 @@ use super::transport::{Loan, Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
 use crate::memory::{Arrived, Buffer, Payload};
 
-/// Matches messages and holds the requests of one process. Nothing here blocks: [`Engine::progress`] continues what is
-/// pending.
+/// Matches messages and holds the requests of one process. Nothing here waits for another process, except for one that is reading a message:
+/// [`Engine::progress`] continues what is pending.
 #[derive(Debug)]
 pub struct Engine<T> {
     pub(super) core: Core,
@@ -149,14 +149,7 @@ impl<T: Transport> Engine<T> {
         if at_once && len <= self.eager(to, &buffer) {
             let frame = Frame::Eager { envelope };
             let sent = match len >= self.transport.limits(to).lent {
-                true => {
-                    if self.core.lends_to(to) {
-                        // The one before has had its time: of many in a row, not all need to wait for the next poll.
-                        self.redeem();
-                    }
-                    let may_stay = may_stay && self.core.requests.vacant().is_some();
-                    self.transport.try_lend(to, &frame, &buffer, may_stay, &mut self.core)
-                }
+                true => self.try_lend(to, &frame, &buffer, may_stay),
                 false => self.transport.try_send(to, &frame, Payload::new(&buffer, 0, len)).map(|()| None),
             };
             match sent {
@@ -349,26 +342,63 @@ impl<T: Transport> Engine<T> {
     pub fn progress(&mut self) -> bool {
         self.core.finished_before = self.core.finished;
         let mut came = self.transport.poll(&mut self.core);
-        if !self.core.lent.is_empty() {
-            self.redeem();
-            came = true;
+        if self.lends() {
+            came |= self.redeem(false);
         }
         self.core.flush(&mut self.transport) | came
     }
 
-    /// Completes the sends whose memory is lent.
+    /// Ends loans; those whose memory is being read only if they `must` end now. Returns whether any has ended.
     #[cold]
-    pub(super) fn redeem(&mut self) {
-        let mut lent = std::mem::take(&mut self.core.lent);
-        for id in lent.drain(..) {
+    fn redeem(&mut self, must: bool) -> bool {
+        let mut loans = std::mem::take(&mut self.core.loans);
+        let before = loans.len();
+        loans.retain(|id| {
             // Otherwise its peer is lost, and it has failed.
-            let Some(Request { state: RequestState::Lent(it), .. }) = self.core.requests.get(id) else { continue };
+            let Some(Request { state: RequestState::OnLoan(it), .. }) = self.core.requests.get(*id) else {
+                return false;
+            };
             let OnLoan { to, loan, ref buffer } = **it;
             let buffer = buffer.clone();
-            self.transport.redeem(to, loan, &buffer, &mut self.core);
-            self.core.finish(id, sent_whole(&buffer));
+            let is_over = self.transport.redeem(to, loan, &buffer, must, &mut self.core);
+            if is_over {
+                self.core.finish(*id, sent_whole(&buffer));
+            }
+            !is_over
+        });
+        self.core.loans = loans;
+        self.core.loans.len() < before
+    }
+
+    /// Completes the sends whose memory is lent.
+    #[inline]
+    pub(super) fn end_loans(&mut self) {
+        if !self.core.loans.is_empty() {
+            self.redeem(true);
+            self.core.flush(&mut self.transport);
         }
-        self.core.lent = lent;
+    }
+
+    /// Whether memory is lent: [`Engine::progress`] must be called again soon.
+    #[inline]
+    pub fn lends(&self) -> bool {
+        !self.core.loans.is_empty()
+    }
+
+    /// Lends a message. Of several to one peer, only the last one stays lent.
+    fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, may_stay: bool) -> Result<Option<Loan>, Refusal> {
+        if self.core.lends_to(to) {
+            self.end_loans();
+        }
+        let may_stay = may_stay && self.core.requests.vacant().is_some();
+        match self.transport.try_lend(to, frame, buffer, may_stay, &mut self.core) {
+            // Others may have what this one needs.
+            Err(Refusal::Full) if self.lends() => {
+                self.end_loans();
+                self.transport.try_lend(to, frame, buffer, may_stay, &mut self.core)
+            }
+            result => result,
+        }
     }
 
     /// The number of requests that have ended: a caller that sees it change checks its own requests.
@@ -551,13 +581,13 @@ impl Core {
     #[inline]
     fn lends_to(&self, to: Peer) -> bool {
         let is_lent = |id: &Id| self.requests.get(*id).is_some_and(|request| request.state.depends_on() == Some(to));
-        self.lent.iter().any(is_lent)
+        self.loans.iter().any(is_lent)
     }
 
     /// Creates the request of a message whose memory is lent.
     #[cold]
     fn lend(&mut self, to: Peer, loan: Loan, buffer: Buffer) -> Started {
-        self.start(|_| RequestState::Lent(Box::new(OnLoan { to, loan, buffer })), |core, id| core.lent.push(id))
+        self.start(|_| RequestState::OnLoan(Box::new(OnLoan { to, loan, buffer })), |core, id| core.loans.push(id))
     }
 
     /// Creates a request and takes the first step for it.

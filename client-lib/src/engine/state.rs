@@ -26,7 +26,7 @@ pub(super) struct Request {
 ///             └──→ Landing ─────────────────────↑          (an eager one; from a ring: straight from Posted)
 /// send:    Announced ─→ Streaming ─→ Finished              (long; pulled or synchronous: straight from Announced)
 ///          Queued ─→ Announced, Finished                   (eager, without room)
-///          Lent ─→ Finished                                (eager, not yet copied)
+///          OnLoan ─→ Finished                              (eager, not copied)
 ///          Own ─→ Finished                                 (to this process itself)
 /// ```
 ///
@@ -43,8 +43,9 @@ pub(super) enum RequestState {
     Landing { from: Peer, envelope: Envelope, len: usize },
     /// A send of an eager message that waits in the peer's backlog for room.
     Queued(Box<Waiting>),
-    /// A send of an eager message that the receiver may read from its memory until the next poll, which completes it.
-    Lent(Box<OnLoan>),
+    /// A send of an eager message that the receiver may read from the sender's memory, at most until the sender's next poll or the one after
+    /// the receiver has done so.
+    OnLoan(Box<OnLoan>),
     /// A send that was announced to the receiver, which must answer.
     Announced(Box<Announced>),
     /// A send of a long message in parts.
@@ -115,7 +116,7 @@ impl RequestState {
     /// Whether it is a pending send.
     pub(super) fn is_sending(&self) -> bool {
         match self {
-            Self::Queued(_) | Self::Lent(_) | Self::Announced(_) | Self::Streaming(_) | Self::Own => true,
+            Self::Queued(_) | Self::OnLoan(_) | Self::Announced(_) | Self::Streaming(_) | Self::Own => true,
             Self::Posted { .. } | Self::Matched(_) | Self::Incoming(_) => false,
             Self::Landing { .. } | Self::Finished(_) => false,
         }
@@ -127,7 +128,7 @@ impl RequestState {
             Self::Announced(it) => it.to == peer,
             Self::Queued(it) => it.to == peer && !matches!(it.frame.without_sign().0, Frame::Eager { .. }),
             Self::Posted { .. } | Self::Matched(_) | Self::Incoming(_) | Self::Landing { .. } => false,
-            Self::Lent(_) | Self::Streaming(_) | Self::Own | Self::Finished(_) => false,
+            Self::OnLoan(_) | Self::Streaming(_) | Self::Own | Self::Finished(_) => false,
         }
     }
 
@@ -146,7 +147,7 @@ impl RequestState {
             Self::Incoming(it) => Some(it.message.from),
             Self::Landing { from, .. } => Some(*from),
             Self::Queued(it) => Some(it.to),
-            Self::Lent(it) => Some(it.to),
+            Self::OnLoan(it) => Some(it.to),
             Self::Announced(it) => Some(it.to),
             Self::Streaming(it) => Some(it.to),
             Self::Posted { .. } | Self::Own | Self::Finished(_) => None,

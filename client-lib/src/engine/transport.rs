@@ -74,9 +74,12 @@ pub trait Transport {
         self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())).map(|()| None)
     }
 
-    /// Ends a loan, which must be done at the next poll, if its peer is not lost by then: what a receiver that cannot read the memory needs
-    /// may be done only here, and later frames wait for it. Blocks and delivers as [`Transport::try_lend`] does.
-    fn redeem<S: Sink>(&mut self, _to: Peer, _: Loan, _: &Buffer, _: &mut S) {}
+    /// Ends a loan. The engine asks for it at each poll, unless the peer is lost: a receiver that cannot read the memory, and all frames that
+    /// are behind this one, wait for it. Returns false, unless it `must` end now, if the receiver is reading the memory. Blocks and delivers as
+    /// [`Transport::try_lend`] does.
+    fn redeem<S: Sink>(&mut self, _to: Peer, _: Loan, _: &Buffer, _must: bool, _: &mut S) -> bool {
+        true
+    }
 
     /// Delivers what has arrived, and continues what is in progress; returns whether there was anything.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool;

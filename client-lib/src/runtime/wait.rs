@@ -200,6 +200,11 @@ impl Guard<'_> {
     }
 
     fn sleep_announced(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
+        if self.engine.lends() {
+            // Nobody tells when a peer has read what is lent.
+            self.unlocked(std::thread::yield_now);
+            return false;
+        }
         let limit = self.ports.sleep_limit(SLEEP);
         if self.has_core() && self.engine.transport().shares_cores() {
             self.waiting.share_cores();
@@ -208,7 +213,7 @@ impl Guard<'_> {
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);
-            if !there {
+            if !there && !self.engine.lends() {
                 self.waiting.others += 1;
                 self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
                 self.waiting.others -= 1;
@@ -226,7 +231,7 @@ impl Guard<'_> {
             return false;
         };
         let there = done(self, Moment::Sleep);
-        if !there {
+        if !there && !self.engine.lends() {
             // Before the mark is set: this thread need not be woken.
             self.wake_finished();
             self.waiting.sleeper = Some(sleep.bell());

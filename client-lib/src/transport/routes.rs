@@ -432,9 +432,10 @@ impl Transport for Routes {
         }
     }
 
-    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, sink: &mut S) {
-        if let (Some(Route::Shm), Some(shm)) = (self.route(to), &mut self.shm) {
-            shm.redeem(to, loan, buffer, sink);
+    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, must: bool, sink: &mut S) -> bool {
+        match (self.route(to), &mut self.shm) {
+            (Some(Route::Shm), Some(shm)) => shm.redeem(to, loan, buffer, must, sink),
+            _ => true,
         }
     }
 

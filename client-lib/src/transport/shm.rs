@@ -7,13 +7,13 @@
 //!
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them from the
 //! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
-//! through the caches or past them ([`copy`]). The payload of a large cell, too, can be read from the memory of a sender that waits
+//! through the caches or past them ([`copy`]). The payload of a large cell, too, can be read from the sender's memory
 //! ([`lend`]). Messages from the memory of a device are copied by the device, if both processes can use it ([`device`]). In all these
 //! cases the faster way differs between machines by a factor of up to ten, so it is measured during use ([`choice`]).
 //!
 //! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
 //! of the processes; there they exchange segment and doorbell. The connection stays open, and its end reports the peer's
-//! death. Frames that the peer sent before it died still arrive.
+//! death. Frames that the peer sent before it died still arrive, except those that it had lent.
 //!
 //! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers that it was
 //! told to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).

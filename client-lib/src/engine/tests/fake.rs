@@ -217,14 +217,19 @@ impl Transport for Fake {
         Ok(Some(loan))
     }
 
-    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, _: &mut S) {
+    fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, must: bool, _: &mut S) -> bool {
         let net = &mut *self.net.borrow_mut();
-        assert!(net.lent.remove(&(self.me, loan)).is_some(), "{loan:?} was redeemed before");
+        if !must && net.rng.percent(30) {
+            return false;
+        }
+        let is_known = net.lent.remove(&(self.me, loan)).is_some();
+        assert!(is_known || net.dead[to.0 as usize], "{loan:?} was redeemed before");
         let packets = &mut net.pipes[to.0 as usize][self.me.0 as usize].packets;
         if let Some(packet) = packets.iter_mut().find(|packet| packet.lent == Some(loan)) {
             buffer.read(0, &mut packet.payload);
             packet.lent = None;
         }
+        true
     }
 
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
@@ -423,7 +428,10 @@ impl FakeWorld {
         let net = &mut *self.net.borrow_mut();
         net.dead[rank] = true;
         net.reading[rank].clear();
-        (0..net.dead.len()).for_each(|peer| net.forget_lent(Peer(rank as u32), Peer(peer as u32)));
+        for peer in (0..net.dead.len()).map(|peer| Peer(peer as u32)) {
+            net.forget_lent(Peer(rank as u32), peer);
+            net.forget_lent(peer, Peer(rank as u32));
+        }
         for (to, coming) in net.pipes.iter_mut().zip(&mut net.coming) {
             let pipe = &mut to[rank];
             let landing = usize::from(pipe.landing.is_some());

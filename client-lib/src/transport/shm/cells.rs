@@ -59,7 +59,7 @@ struct Trip {
     cell: u32,
     link: u16,
     timed: Option<Timed>,
-    /// The sender has yet to look at it, so it is not free before.
+    /// The sender has yet to look at it, so it is not free before then.
     is_lent: bool,
 }
 
@@ -286,6 +286,25 @@ mod tests {
         give_back(segment.cell_head(40).unwrap(), None);
         assert!(pool.await_refill(&segment));
         assert!(pool.take(&segment, 100, 3).is_some() && pool.take(&segment, 100, 0).is_none());
+    }
+
+    #[test]
+    fn a_lent_cell_is_not_taken_again_before_its_sender_has_looked_at_it() {
+        let geometry = Geometry { slots: 2, small: 1, large: 2 };
+        let (segment, _) = Segment::create(geometry).unwrap();
+        let mut pool = Pool::new(geometry);
+        let lent = pool.take(&segment, LARGE, 0).unwrap();
+        pool.set_lent(lent, true);
+        give_back(segment.cell_head(lent).unwrap(), None);
+        let other = pool.take(&segment, LARGE, 1).unwrap();
+        assert_ne!(other, lent);
+        for _ in 0..2 * LOOK_AT_ALL_EVERY {
+            assert_eq!(pool.take(&segment, LARGE, 2), None);
+        }
+        assert!(!pool.await_refill(&segment));
+        pool.set_lent(lent, false);
+        assert!(pool.await_refill(&segment));
+        assert_eq!(pool.take(&segment, LARGE, 2), Some(lent));
     }
 
     #[test]

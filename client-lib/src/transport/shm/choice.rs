@@ -236,7 +236,8 @@ impl Lending {
     }
 
     /// Whether the offer that was chosen may stay while this process does something else: not to a receiver that may be unable to read it,
-    /// because that would wait with all that comes after it; and not if many follow one another, because each that stays keeps its cell.
+    /// because that, and all messages behind this one, would wait for this process's next poll; and not if many follow one another, because
+    /// each that stays keeps its cell.
     pub(super) fn may_stay(&self) -> bool {
         self.reads == Some(true) && !self.follows
     }

@@ -26,11 +26,11 @@ use crate::engine::frame::Frame;
 use crate::engine::{Landing, Loan, Peer, Refusal, Sink};
 use crate::memory::{Arrived, Buffer, Payload};
 use crate::shared_memory::cma;
-use crate::shared_memory::sync::Ordering;
+use crate::shared_memory::sync::{Ordering, fence};
 
 /// States of a cell, beside those of [`super::cells`].
 const OFFERED: u32 = 3;
-const TAKEN: u32 = 4;
+pub(super) const TAKEN: u32 = 4;
 const REFUSED: u32 = 5;
 
 /// The shortest message that is offered: shorter ones are copied sooner than the receiver reads them.
@@ -156,16 +156,17 @@ impl Shm {
     }
 
     /// As [`crate::engine::Transport::redeem`].
-    pub fn redeem<S: Sink>(&mut self, to: Peer, Loan(cell): Loan, buffer: &Buffer, sink: &mut S) {
-        let Some(index) = self.route(to) else { return };
+    pub fn redeem<S: Sink>(&mut self, to: Peer, Loan(cell): Loan, buffer: &Buffer, must: bool, sink: &mut S) -> bool {
+        let Some(index) = self.route(to) else { return true };
         // Otherwise the cell has been reclaimed.
-        let LinkState::Up(up) = &mut self.links[index].state else { return };
-        match self.segment.cell_head(cell).filter(|head| head.state.load(Ordering::Acquire) == FREE) {
-            Some(head) => {
+        let LinkState::Up(up) = &mut self.links[index].state else { return true };
+        match self.segment.cell_head(cell).map(|head| (head, head.state.load(Ordering::Acquire))) {
+            Some((head, FREE)) => {
                 up.lending.was_taken(true);
                 up.lending.learn(Way::Second, head.spent.load(Ordering::Relaxed).into(), buffer.len());
             }
-            None => {
+            Some((_, TAKEN)) if !must => return false,
+            _ => {
                 self.complete(index, cell, buffer, sink);
             }
         }
@@ -173,6 +174,7 @@ impl Shm {
         if let LinkState::Up(up) = &mut self.links[index].state {
             up.lending.has_sent(ticks(), sink.receives());
         }
+        true
     }
 
     /// Completes an offer, and learns from it; returns whether the receiver has read the memory.
@@ -324,8 +326,9 @@ impl Shm {
         }
         up.lending.hear();
         let pid = match up.cma {
-            cma::Verdict::Yes(pid) => Some(pid),
-            cma::Verdict::No(_) => None,
+            // What it has lent is gone with it, and its number may be that of another process.
+            cma::Verdict::Yes(pid) if up.ends_at.is_none() => Some(pid),
+            cma::Verdict::Yes(_) | cma::Verdict::No(_) => None,
         };
         let address = match take(head, pid.is_some()) {
             Found::Memory(address) => address,
@@ -375,6 +378,8 @@ impl Shm {
             }
         }
         head.state.store(REFUSED, Ordering::Release);
+        fence(Ordering::SeqCst); // the state before the sender's `asleep`
+        up.wake();
         false
     }
 }

@@ -215,7 +215,7 @@ impl Staying {
     /// Redeems it, and overwrites the memory.
     fn redeem(mut self, process: &mut Process) {
         if let Some(loan) = self.loan {
-            process.shm.redeem(Peer(1), loan, &self.buffer, &mut process.inbox);
+            assert!(process.shm.redeem(Peer(1), loan, &self.buffer, true, &mut process.inbox));
         }
         self.bytes.fill(0xee);
     }
@@ -242,7 +242,7 @@ fn a_message_that_stays_lent_is_read_without_its_sender() {
         assert!(staying.loan.is_some());
         receiver.poll();
         assert_eq!(receiver.inbox.frames.last().map(|(_, _, got)| got), Some(bytes));
-        // Others take cells meanwhile, but not that of the loan.
+        // The sender goes on meanwhile.
         for seed in 0..20 {
             lend(&mut sender, 1, &pattern(6000, seed)).unwrap();
             receiver.poll();
@@ -282,14 +282,49 @@ fn nothing_stays_lent_to_a_receiver_that_cannot_read_it() {
 }
 
 #[test]
-fn a_loan_to_a_peer_that_has_died_can_be_redeemed() {
-    let [mut sender, receiver] = lenders("dead borrower");
+fn a_loan_ends_after_the_receiver_has_read_it() {
+    let [mut sender, _receiver] = lenders("reading");
     let staying = Staying::to_1(&mut sender, &pattern(9000, 1));
-    drop(receiver);
-    let end = Instant::now() + Duration::from_secs(30);
-    while sender.inbox.lost.is_empty() {
-        assert!(Instant::now() < end);
-        sender.poll();
+    let state_is = |sender: &Process, state| {
+        let head = sender.shm.segment.cell_head(staying.loan.unwrap().0).unwrap();
+        head.state.store(state, Ordering::Release);
+    };
+    state_is(&sender, super::super::lend::TAKEN);
+    for _ in 0..3 {
+        assert!(!sender.shm.redeem(Peer(1), staying.loan.unwrap(), &staying.buffer, false, &mut sender.inbox));
     }
-    staying.redeem(&mut sender);
+    state_is(&sender, super::super::cells::FREE);
+    assert!(sender.shm.redeem(Peer(1), staying.loan.unwrap(), &staying.buffer, false, &mut sender.inbox));
+}
+
+#[test]
+fn a_loan_to_a_peer_that_has_died_can_be_redeemed() {
+    // A death in the middle of reading is seen only in another process.
+    for (is_taken, is_noticed) in [(false, false), (false, true), (true, true)] {
+        let [mut sender, receiver] = lenders(&format!("dead borrower {is_taken} {is_noticed}"));
+        let staying = Staying::to_1(&mut sender, &pattern(9000, 1));
+        let loan = staying.loan.expect("it stays");
+        if is_taken {
+            let head = sender.shm.segment.cell_head(loan.0).unwrap();
+            head.state.store(super::super::lend::TAKEN, Ordering::Release);
+        }
+        drop(receiver);
+        let end = Instant::now() + Duration::from_secs(30);
+        while is_noticed && sender.inbox.lost.is_empty() {
+            assert!(Instant::now() < end);
+            sender.poll();
+        }
+        staying.redeem(&mut sender);
+    }
+}
+
+#[test]
+fn an_offer_of_a_process_that_has_ended_is_not_read() {
+    let [mut sender, mut receiver] = lenders("ended lender");
+    let staying = Staying::to_1(&mut sender, &pattern(9000, 1));
+    assert!(staying.loan.is_some());
+    // Its number could be that of another process by now.
+    up(&mut receiver, 0).ends_at = Some(u64::MAX);
+    receiver.poll();
+    assert!(receiver.inbox.frames.is_empty());
 }
