@@ -97,7 +97,7 @@ macro_rules! forms {
                 let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
                 compare(&mut guard, $names, &plan, Way::Blocking)?;
                 // The short cut through shared memory is for memory without datatypes.
-                complete_by_messages(&mut guard, plan, |_| ())
+                complete_by_messages(&mut guard, plan, &mut |_| ())
             }
 
             #[doc = concat!("`MPI_", $names, "`, the non-blocking form.")]
@@ -251,12 +251,13 @@ fn complete(guard: &mut Guard<'_>, mut plan: Plan) -> MpiResult {
     }
     match intranode::attempt(guard, &plan) {
         Some(result) => result,
-        None => complete_by_messages(guard, plan, |_| ()),
+        None => complete_by_messages(guard, plan, &mut |_| ()),
     }
 }
 
 /// `meanwhile` is called whenever something may have arrived.
-fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl FnMut(&mut State)) -> MpiResult {
+#[inline(never)]
+fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, meanwhile: &mut dyn FnMut(&mut State)) -> MpiResult {
     let (mut run, members) = prepared(guard, plan, Way::Blocking)?;
     let result = loop {
         let progress = guard.wait(|state| {
@@ -405,7 +406,7 @@ fn exchange<T>(
     };
     let (send, recv) = (lend(send.as_mut_ptr().cast(), send.len()), lend(recv.as_mut_ptr().cast(), recv.len()));
     let plan = Plan::new((comm, on.members), What::Schedule(schedule), Operands { send, recv, ..Operands::default() });
-    complete_by_messages(guard, plan, |_| ())
+    complete_by_messages(guard, plan, &mut |_| ())
 }
 
 /// How many messages of [`exchange`] are in flight.

@@ -350,6 +350,7 @@ impl<T: Transport> Engine<T> {
 
     /// Ends loans; those whose memory is being read only if they `must` end now. Returns whether any has ended.
     #[cold]
+    #[inline(never)]
     fn redeem(&mut self, must: bool) -> bool {
         let mut loans = std::mem::take(&mut self.core.loans);
         let before = loans.len();
@@ -371,7 +372,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Completes the sends whose memory is lent.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub(super) fn end_loans(&mut self) {
         if !self.core.loans.is_empty() {
             self.redeem(true);
@@ -386,6 +388,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Lends a message. Of several to one peer, only the last one stays lent.
+    #[inline(never)]
     fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, may_stay: bool) -> Result<Option<Loan>, Refusal> {
         if self.core.lends_to(to) {
             self.end_loans();

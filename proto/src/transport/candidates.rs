@@ -16,6 +16,29 @@ use tokio_rustls::client::TlsStream;
 
 use super::{DialError, Dialer, tls};
 
+/// An attempt that has failed.
+#[derive(Debug)]
+struct Failed {
+    reached: Reached,
+    error: DialError,
+}
+
+/// How far an attempt has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reached {
+    Nothing,
+    /// A program has accepted the connection.
+    Program,
+    /// A program that is not trusted, or does not trust this one.
+    Stranger,
+}
+
+impl Failed {
+    fn early(error: DialError) -> Self {
+        Self { reached: Reached::Nothing, error }
+    }
+}
+
 /// How long an attempt runs alone.
 const STAGGER: Duration = Duration::from_millis(250);
 
@@ -25,35 +48,38 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// Those of all attempts are reduced to the most telling one.
 pub(super) async fn connect(addresses: &[String], dialer: &Dialer) -> Result<TlsStream<TcpStream>, DialError> {
     let attempts = addresses.iter().map(|address| at_name(address.clone(), dialer.clone()));
-    first(attempts.collect()).await
+    first(attempts.collect()).await.map_err(|failed| failed.error)
 }
 
 /// Tries all addresses that a name has.
-async fn at_name(address: String, dialer: Dialer) -> Result<TlsStream<TcpStream>, DialError> {
+async fn at_name(address: String, dialer: Dialer) -> Result<TlsStream<TcpStream>, Failed> {
     let found: Vec<SocketAddr> = match address.parse() {
         Ok(numeric) => vec![numeric],
-        Err(_) => lookup_host(&address).await.map_err(DialError::Io)?.collect(),
+        Err(_) => lookup_host(&address).await.map_err(|error| Failed::early(DialError::Io(error)))?.collect(),
     };
     first(found.into_iter().map(|at| at_address(at, dialer.clone())).collect()).await
 }
 
-async fn at_address(at: SocketAddr, dialer: Dialer) -> Result<TlsStream<TcpStream>, DialError> {
+async fn at_address(at: SocketAddr, dialer: Dialer) -> Result<TlsStream<TcpStream>, Failed> {
     let stream = TcpStream::connect(at).await.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => DialError::NotRunning(error),
-        _ => DialError::Io(error),
+        io::ErrorKind::ConnectionRefused => Failed::early(DialError::NotRunning(error)),
+        _ => Failed::early(DialError::Io(error)),
     })?;
-    stream.set_nodelay(true).map_err(DialError::Io)?;
+    stream.set_nodelay(true).map_err(|error| Failed::early(DialError::Io(error)))?;
     let handshake = TlsConnector::from(Arc::clone(&dialer.config)).connect(dialer.name.clone(), stream).await;
     handshake.map_err(|error| match tls::Distrust::of(&error) {
-        Some(why) => DialError::Untrusted(why),
-        None => DialError::Io(error),
+        Some(why) => Failed { reached: Reached::Stranger, error: DialError::Untrusted(why) },
+        None => {
+            let text = format!("the connection to {at} broke during the TLS handshake ({error})");
+            Failed { reached: Reached::Program, error: DialError::Io(io::Error::new(error.kind(), text)) }
+        }
     })
 }
 
 /// Runs the attempts in order, and returns the first success. All others are cancelled.
 async fn first<T: Send + 'static>(
-    attempts: Vec<impl Future<Output = Result<T, DialError>> + Send + 'static>,
-) -> Result<T, DialError> {
+    attempts: Vec<impl Future<Output = Result<T, Failed>> + Send + 'static>,
+) -> Result<T, Failed> {
     let (mut waiting, mut running) = (attempts.into_iter(), JoinSet::new());
     let mut errors = Vec::new();
     loop {
@@ -75,13 +101,10 @@ async fn first<T: Send + 'static>(
     }
 }
 
-/// Returns the error of a daemon that cannot be trusted, or else that of the first address.
-fn most_telling(mut errors: Vec<DialError>) -> DialError {
-    if errors.is_empty() {
-        return DialError::Io(io::Error::new(io::ErrorKind::NotFound, "the daemon has no address"));
-    }
-    let at = errors.iter().position(|error| matches!(error, DialError::Untrusted(_)));
-    errors.swap_remove(at.unwrap_or(0))
+/// Returns the error of the attempt that has come farthest; of several, that of the first address.
+fn most_telling(errors: Vec<Failed>) -> Failed {
+    let none = || Failed::early(DialError::Io(io::Error::new(io::ErrorKind::NotFound, "the daemon has no address")));
+    errors.into_iter().rev().max_by_key(|failed| failed.reached).unwrap_or_else(none)
 }
 
 #[cfg(test)]
@@ -93,10 +116,10 @@ mod tests {
 
     use super::*;
 
-    type Attempt = Pin<Box<dyn Future<Output = Result<&'static str, DialError>> + Send>>;
+    type Attempt = Pin<Box<dyn Future<Output = Result<&'static str, Failed>> + Send>>;
 
     fn refused() -> Attempt {
-        Box::pin(async { Err(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into())) })
+        Box::pin(async { Err(Failed::early(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into()))) })
     }
 
     fn after(time: Duration, name: &'static str) -> Attempt {
@@ -111,7 +134,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let begin = Instant::now();
-            (first(attempts).await, begin.elapsed())
+            (first(attempts).await.map_err(|failed| failed.error), begin.elapsed())
         })
     }
 
@@ -135,10 +158,33 @@ mod tests {
         assert_eq!(found.ok(), Some("first"));
     }
 
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_program_that_hangs_up_is_named_and_not_the_address_where_none_listens() {
+        let dialer = Dialer::of_newcomer(crate::transport::token::Fingerprint::of(b"any")).unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = listener.local_addr().unwrap();
+        let hanging_up = tokio::spawn(async move { drop(listener.accept().await) });
+        let error = connect(&[closed, open].map(|at| at.to_string()), &dialer).await.err().unwrap().to_string();
+        assert!(error.starts_with(&format!("the connection to {open} broke during the TLS handshake (")), "{error}");
+        hanging_up.await.unwrap();
+        let error = connect(&[closed.to_string()], &dialer).await.err().unwrap().to_string();
+        assert!(error.starts_with("no daemon is listening there ("), "{error}");
+    }
+
     #[test]
-    fn the_error_is_that_of_an_untrusted_daemon_or_of_the_first_address() {
-        let other = || Box::pin(async { Err(DialError::Io(io::ErrorKind::HostUnreachable.into())) }) as Attempt;
-        let foreign = || Box::pin(async { Err(DialError::Untrusted(tls::Distrust::Foreign)) }) as Attempt;
+    fn the_error_is_that_of_the_attempt_that_came_farthest_or_of_the_first_address() {
+        let failing = |reached, error: fn() -> DialError| {
+            move || Box::pin(async move { Err(Failed { reached, error: error() }) }) as Attempt
+        };
+        let other = failing(Reached::Nothing, || DialError::Io(io::ErrorKind::HostUnreachable.into()));
+        let broken = failing(Reached::Program, || DialError::Io(io::ErrorKind::ConnectionReset.into()));
+        let foreign = failing(Reached::Stranger, || DialError::Untrusted(tls::Distrust::Foreign));
+        for attempts in [vec![refused(), broken(), other()], vec![broken(), refused()]] {
+            let found = run(attempts).0;
+            assert!(matches!(&found, Err(DialError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset));
+        }
+        assert!(matches!(run(vec![broken(), foreign()]).0, Err(DialError::Untrusted(_))));
         assert!(matches!(run(vec![refused(), other()]).0, Err(DialError::NotRunning(_))));
         assert!(matches!(run(vec![refused(), foreign()]).0, Err(DialError::Untrusted(_))));
         assert!(matches!(run(Vec::new()).0, Err(DialError::Io(_))));

@@ -164,7 +164,7 @@ fn rest_by_messages(guard: &mut Guard<'_>, plan: &Plan, blocks: &[u32]) -> MpiRe
         }
     }
     schedule.wait();
-    by_messages(guard, plan.comm, &plan.members, schedule, plan.operands.clone(), |_| ())
+    by_messages(guard, plan.comm, &plan.members, schedule, plan.operands.clone(), &mut |_| ())
 }
 
 /// How often a call polls for the other members before it waits. Members with cores of their own are rarely far apart in time: they poll nothing
@@ -262,7 +262,7 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
     let vote_of = |rank| Slice { area: Place::Recv, at: u64::from(rank) * VOTE as u64, len: VOTE as u64 };
     let schedule = gather::linear_gather(here, 0, own, vote_of);
     let operands = if here.rank == 0 { lend(&mut [], &mut votes) } else { lend(&mut votes, &mut []) };
-    by_messages(guard, comm, members, schedule, operands, |_| {
+    by_messages(guard, comm, members, schedule, operands, &mut |_| {
         if let Some((host, _)) = &host {
             host.serve();
         }
@@ -272,7 +272,7 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
     let operands = if here.rank == 0 { lend(&mut verdict, &mut got) } else { lend(&mut [], &mut got) };
     let all = Slice::all(Place::Send, VOTE as u64);
     let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, VOTE as u64));
-    by_messages(guard, comm, members, schedule, operands, |_| ())?;
+    by_messages(guard, comm, members, schedule, operands, &mut |_| ())?;
     let verdict = Vote::from_bytes(got);
     if let (1.., Some((mut shared, outbox))) = (verdict.can, shared) {
         shared.node.pull(verdict.can > 1);
@@ -369,7 +369,7 @@ fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<(Sha
 
 fn invite_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {
     let schedule = bcast::binomial(members.here, Slice::all(Place::Recv, invitation.len() as u64));
-    by_messages(guard, comm, members, schedule, lend(&mut [], invitation), |_| ())
+    by_messages(guard, comm, members, schedule, lend(&mut [], invitation), &mut |_| ())
 }
 
 fn by_messages(
@@ -378,7 +378,7 @@ fn by_messages(
     members: &Members,
     schedule: Schedule,
     operands: Operands,
-    meanwhile: impl FnMut(&mut State),
+    meanwhile: &mut dyn FnMut(&mut State),
 ) -> MpiResult {
     let what = What::Schedule(schedule);
     let plan = Plan::new((comm, members.clone()), what, operands);

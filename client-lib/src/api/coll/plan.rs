@@ -212,7 +212,7 @@ fn combining(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    what: impl FnOnce(Vector, bool) -> What,
+    what: &dyn Fn(Vector, bool) -> What,
 ) -> MpiResult<Plan> {
     let elements = state.types.get_committed(datatype)?;
     let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;

@@ -300,7 +300,7 @@ pub(in crate::api::coll) unsafe fn reduce(
         Root::Beside => return Ok(between.plan(Schedule::default(), Operands::default())),
     }
     let Between { comm, members, sides } = between;
-    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, &|vector, commutes| {
         What::Schedule(inter::reduce(sides, root, vector, commutes))
     })
 }
@@ -317,7 +317,7 @@ pub(in crate::api::coll) unsafe fn allreduce(
     let Between { comm, members, sides } = Between::new(on)?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, count), (recvbuf, count), datatype)? };
-    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, count, datatype, op, &|vector, commutes| {
         What::Schedule(inter::allreduce(sides, vector, commutes))
     })
 }
@@ -336,7 +336,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, all), (recvbuf, recvcount), datatype)? };
     let block = recv.len();
-    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, &|vector, commutes| {
         let part = |rank: u32| (u64::from(rank) * block, block);
         What::Schedule(inter::reduce_scatter(sides, vector, part, commutes))
     })
@@ -362,7 +362,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     let own = counts[sides.rank as usize];
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, all), (recvbuf, own), datatype)? };
-    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, Ok(()), comm, members, send, recv, all, datatype, op, &|vector, commutes| {
         let len = |rank: u32| counts[rank as usize].unsigned_abs() * vector.unit;
         let part = |rank: u32| ((0..rank).map(len).sum(), len(rank));
         What::Schedule(inter::reduce_scatter(sides, vector, part, commutes))

@@ -38,7 +38,7 @@ pub(in crate::api::coll) unsafe fn reduce(
         true => apart((sendbuf, datatype), send.len(), (recvbuf, datatype), recv.len()),
         false => Ok(()),
     };
-    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, check, comm, members, send, recv, count, datatype, op, &|vector, commutes| {
         What::Call(Call::Reduce { root, vector, commutes, in_place })
     })
 }
@@ -57,7 +57,7 @@ pub(in crate::api::coll) unsafe fn allreduce(
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv, check) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
-    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+    combining(state, check, comm, members, send, recv, count, datatype, op, &|vector, commutes| {
         What::Call(Call::Allreduce { vector, commutes, in_place })
     })
 }
@@ -76,7 +76,7 @@ pub(in crate::api::coll) unsafe fn scan(
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv, check) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
-    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, _| {
+    combining(state, check, comm, members, send, recv, count, datatype, op, &|vector, _| {
         What::Call(Call::Scan { vector, in_place })
     })
 }
@@ -101,7 +101,7 @@ pub(in crate::api::coll) unsafe fn exscan(
             vectors(state, sendbuf, recvbuf, count, datatype)?
         }
     };
-    combining(state, check, comm, members, send, recv, count, datatype, op, |vector, _| {
+    combining(state, check, comm, members, send, recv, count, datatype, op, &|vector, _| {
         What::Call(Call::Exscan { vector, in_place })
     })
 }
@@ -121,7 +121,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     let all = recvcount.checked_mul(i64::from(members.here.size)).ok_or_else(|| too_many(recvcount))?;
     // SAFETY: the caller's promise.
     let (send, recv, check) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, recvcount, datatype)? };
-    combining(state, check, comm, members, send, recv, recvcount, datatype, op, |block, commutes| {
+    combining(state, check, comm, members, send, recv, recvcount, datatype, op, &|block, commutes| {
         What::Call(Call::ReduceScatterBlock { block, commutes, in_place })
     })
 }
@@ -150,7 +150,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     let (send, recv, check) =
         unsafe { to_be_scattered(state, sendbuf, recvbuf, all, counts[here.rank as usize], datatype)? };
     let counts: Box<[u64]> = counts.iter().map(|count| count.unsigned_abs()).collect();
-    combining(state, check, comm, members, send, recv, all, datatype, op, |vector, commutes| {
+    combining(state, check, comm, members, send, recv, all, datatype, op, &|vector, commutes| {
         let mut end = 0;
         let parts = counts.iter().map(|count| {
             let len = count * vector.unit;
@@ -159,6 +159,6 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
         });
         let parts = parts.collect();
         let longest = Vector { count: counts.iter().copied().max().unwrap_or(0), ..vector };
-        What::Varied(Varied::ReduceScatter { longest, counts, parts, commutes, in_place })
+        What::Varied(Varied::ReduceScatter { longest, counts: counts.clone(), parts, commutes, in_place })
     })
 }
