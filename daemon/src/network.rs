@@ -1,6 +1,7 @@
 //! What this machine's network looks like to its daemon: interfaces, the way to other nodes, free ports, and which daemons share
 //! its loopback.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,10 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::sockopt::{Ipv6V6Only, ReuseAddr};
+use nix::sys::socket::sockopt::{Ipv6V6Only, ReuseAddr, TcpCongestion};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, getsockname, listen as listen_on, setsockopt,
-    socket,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, getsockname, getsockopt, listen as listen_on,
+    setsockopt, socket,
 };
 use rsd_config::ports::PortRange;
 use rsd_core::addresses::OwnAddress;
@@ -108,6 +109,10 @@ fn listening_socket(at: SocketAddr) -> Result<(OwnedFd, u16), Errno> {
         setsockopt(&listener, ReuseAddr, &true)?;
     }
     bind(listener.as_raw_fd(), &SockaddrStorage::from(at))?;
+    if let Some(unpaced) = rsd_proto::pacing::unpaced(&getsockopt(&listener, TcpCongestion)?) {
+        // If this fails, only time is lost.
+        let _ = setsockopt(&listener, TcpCongestion, &OsString::from(unpaced));
+    }
     // All ranks of a job may dial one at the same time.
     listen_on(&listener, Backlog::MAXCONN)?;
     let bound: SockaddrStorage = getsockname(listener.as_raw_fd())?;
@@ -132,6 +137,16 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn a_connection_that_comes_before_its_rank_is_not_paced() {
+        let (listener, port) = rank_listener(Ipv4Addr::LOCALHOST.into(), PortRange::Any).unwrap();
+        let listener = TcpListener::from(listener);
+        let early = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let default = getsockopt(&early, TcpCongestion).unwrap();
+        let control = getsockopt(&listener.accept().unwrap().0, TcpCongestion).unwrap();
+        assert_eq!(control, rsd_proto::pacing::unpaced(&default).map_or(default, OsString::from));
+    }
 
     #[test]
     fn this_machine_has_a_loopback_and_an_identity() {

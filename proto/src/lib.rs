@@ -13,6 +13,7 @@
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
 //! - [`pmix`] (feature `messages`): PMIx, the process management interface of Open MPI, sans-IO, client and server.
 //! - [`resources`] (always): resources that users declare and jobs reserve.
+//! - [`mod@pacing`] (always): the congestion control of connections between ranks.
 //! - [`mod@visible`] (always): text for a terminal, without its control characters.
 //!
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
@@ -28,6 +29,7 @@ pub mod indexes;
 pub mod inherited;
 pub mod join;
 pub mod library;
+pub mod pacing;
 pub mod pmi;
 #[cfg(feature = "messages")]
 pub mod pmix;

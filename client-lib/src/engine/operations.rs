@@ -18,7 +18,7 @@ use super::transport::{Loan, Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
 use crate::memory::{Arrived, Buffer, Payload};
 
-/// Matches messages and holds the requests of one process. Nothing here waits for another process, except for one that is reading a message:
+/// Matches messages and holds the requests of one process. No method waits for another process, except while that is reading lent memory.
 /// [`Engine::progress`] continues what is pending.
 #[derive(Debug)]
 pub struct Engine<T> {
@@ -128,8 +128,8 @@ impl<T: Transport> Engine<T> {
         self.send_or_start(envelope, to, mode, buffer, false)
     }
 
-    /// As [`Engine::send`], for a caller that may do something else before it waits: the receiver can read a message of some length from the
-    /// buffer meanwhile, and otherwise the next poll copies it.
+    /// As [`Engine::send`], for a caller that may do something else before it waits: the receiver may read a message of some thousand bytes
+    /// from the buffer until the next poll, which copies it if nobody has.
     #[inline(always)]
     pub fn start_send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         self.send_or_start(envelope, to, mode, buffer, true)
@@ -343,23 +343,26 @@ impl<T: Transport> Engine<T> {
         self.core.finished_before = self.core.finished;
         let mut came = self.transport.poll(&mut self.core);
         if self.lends() {
-            came |= self.redeem(false);
+            came |= self.redeem(None, false);
         }
         self.core.flush(&mut self.transport) | came
     }
 
-    /// Ends loans; those whose memory is being read only if they `must` end now. Returns whether any has ended.
+    /// Ends the loans to a peer, or all. One that is being read is left for later, unless it `must` end now. Returns whether any has ended.
     #[cold]
     #[inline(never)]
-    fn redeem(&mut self, must: bool) -> bool {
+    fn redeem(&mut self, only: Option<Peer>, must: bool) -> bool {
         let mut loans = std::mem::take(&mut self.core.loans);
         let before = loans.len();
         loans.retain(|id| {
-            // Otherwise its peer is lost, and it has failed.
+            // Otherwise its peer was lost, and it has failed.
             let Some(Request { state: RequestState::OnLoan(it), .. }) = self.core.requests.get(*id) else {
                 return false;
             };
             let OnLoan { to, loan, ref buffer } = **it;
+            if only.is_some_and(|only| only != to) {
+                return true;
+            }
             let buffer = buffer.clone();
             let is_over = self.transport.redeem(to, loan, &buffer, must, &mut self.core);
             if is_over {
@@ -376,7 +379,7 @@ impl<T: Transport> Engine<T> {
     #[inline(never)]
     pub(super) fn end_loans(&mut self) {
         if !self.core.loans.is_empty() {
-            self.redeem(true);
+            self.redeem(None, true);
             self.core.flush(&mut self.transport);
         }
     }
@@ -391,11 +394,12 @@ impl<T: Transport> Engine<T> {
     #[inline(never)]
     fn try_lend(&mut self, to: Peer, frame: &Frame, buffer: &Buffer, may_stay: bool) -> Result<Option<Loan>, Refusal> {
         if self.core.lends_to(to) {
-            self.end_loans();
+            self.redeem(Some(to), true);
+            self.core.flush(&mut self.transport);
         }
         let may_stay = may_stay && self.core.requests.vacant().is_some();
         match self.transport.try_lend(to, frame, buffer, may_stay, &mut self.core) {
-            // Others may have what this one needs.
+            // Other loans may hold the cells that this message needs.
             Err(Refusal::Full) if self.lends() => {
                 self.end_loans();
                 self.transport.try_lend(to, frame, buffer, may_stay, &mut self.core)

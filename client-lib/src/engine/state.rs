@@ -43,8 +43,8 @@ pub(super) enum RequestState {
     Landing { from: Peer, envelope: Envelope, len: usize },
     /// A send of an eager message that waits in the peer's backlog for room.
     Queued(Box<Waiting>),
-    /// A send of an eager message that the receiver may read from the sender's memory, at most until the sender's next poll or the one after
-    /// the receiver has done so.
+    /// A send of an eager message that the receiver may read from the sender's memory. It ends at the next poll, or at the first one after the
+    /// receiver has finished, if that is reading.
     OnLoan(Box<OnLoan>),
     /// A send that was announced to the receiver, which must answer.
     Announced(Box<Announced>),

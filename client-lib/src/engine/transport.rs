@@ -19,7 +19,7 @@ pub struct FrameLimits {
     pub part: usize,
     /// As `part`, for messages from a device's memory.
     pub part_device: usize,
-    /// The shortest message for which [`Transport::try_lend`] may do more than [`Transport::try_send`].
+    /// The shortest message that is passed to [`Transport::try_lend`].
     pub lent: usize,
 }
 
@@ -74,9 +74,9 @@ pub trait Transport {
         self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())).map(|()| None)
     }
 
-    /// Ends a loan. The engine asks for it at each poll, unless the peer is lost: a receiver that cannot read the memory, and all frames that
-    /// are behind this one, wait for it. Returns false, unless it `must` end now, if the receiver is reading the memory. Blocks and delivers as
-    /// [`Transport::try_lend`] does.
+    /// Ends a loan. Called at each poll, unless the peer is lost: a receiver that cannot read the memory, and all frames behind this one, wait
+    /// for it. If the receiver is reading, returns false, or waits if the loan `must` end. Blocks and delivers as [`Transport::try_lend`]
+    /// does.
     fn redeem<S: Sink>(&mut self, _to: Peer, _: Loan, _: &Buffer, _must: bool, _: &mut S) -> bool {
         true
     }

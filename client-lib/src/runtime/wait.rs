@@ -201,7 +201,7 @@ impl Guard<'_> {
 
     fn sleep_announced(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
         if self.engine.lends() {
-            // Nobody tells when a peer has read what is lent.
+            // No wake-up comes when a peer has finished reading lent memory.
             self.unlocked(std::thread::yield_now);
             return false;
         }

@@ -13,7 +13,8 @@
 //!
 //! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
 //! of the processes; there they exchange segment and doorbell. The connection stays open, and its end reports the peer's
-//! death. Frames that the peer sent before it died still arrive, except those that it had lent.
+//! death. Frames that the peer sent before it died still arrive, except messages whose bytes lay in its
+//! own memory ([`lend`]).
 //!
 //! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers that it was
 //! told to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).

@@ -306,7 +306,7 @@ pub enum StepEnd {
 pub fn step_lost(end: StepEnd) -> String {
     match end {
         StepEnd::Signaled(signal) => format!("its step process was killed by signal {signal}"),
-        StepEnd::Exited(0) => "its step process ended without having reported the end of its ranks".to_owned(),
+        StepEnd::Exited(0) => "its step process exited without reporting how its ranks ended".to_owned(),
         StepEnd::Exited(code) => format!("its step process exited with code {code}"),
         StepEnd::Unknown => "its step process was killed".to_owned(),
         StepEnd::WhileDaemonWasDown => "its step process was killed while the daemon of its node was down".to_owned(),
@@ -452,10 +452,7 @@ mod tests {
         assert_eq!(exit(&ended), "rank 3 exited with code 0 (without MPI_Finalize)");
         let lost = RankExit { rank: 3, how: Some(How::Failed(step_lost(StepEnd::Unknown))), ..Default::default() };
         assert_eq!(exit(&lost), "rank 3: its step process was killed");
-        assert_eq!(
-            step_lost(StepEnd::Exited(0)),
-            "its step process ended without having reported the end of its ranks"
-        );
+        assert_eq!(step_lost(StepEnd::Exited(0)), "its step process exited without reporting how its ranks ended");
         assert_eq!(step_lost(StepEnd::Exited(3)), "its step process exited with code 3");
     }
 }

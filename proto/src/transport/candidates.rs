@@ -101,7 +101,7 @@ async fn first<T: Send + 'static>(
     }
 }
 
-/// Returns the error of the attempt that has come farthest; of several, that of the first address.
+/// Returns the error of the attempt that has come farthest; of several, the one that failed first.
 fn most_telling(errors: Vec<Failed>) -> Failed {
     let none = || Failed::early(DialError::Io(io::Error::new(io::ErrorKind::NotFound, "the daemon has no address")));
     errors.into_iter().rev().max_by_key(|failed| failed.reached).unwrap_or_else(none)
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_that_of_the_attempt_that_came_farthest_or_of_the_first_address() {
+    fn the_error_is_that_of_the_attempt_that_came_farthest_or_failed_first() {
         let failing = |reached, error: fn() -> DialError| {
             move || Box::pin(async move { Err(Failed { reached, error: error() }) }) as Attempt
         };

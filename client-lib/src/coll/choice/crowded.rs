@@ -10,20 +10,26 @@ pub(super) const BARRIER: &[Rule<Barrier>] = &[from(0, 0, 0, Barrier::Root)];
 
 /// By total bytes.
 pub(super) const BCAST: &[Rule<Bcast>] = &[
-    // The root sends to two, not to all: calls that follow one another go on as soon as it has.
+    // With four ranks, the root sends to two instead of three: in a loop of short broadcasts, it is the bottleneck.
     from(0, 0, 0, Bcast::Tree(2)),
+    from(8, 0, 0, Bcast::Tree(4)),
     from(0, 0, 2 * KIB, Bcast::Tree(4)),
     from(0, 0, 16 * KIB, Bcast::Tree(2)),
     from(0, 0, 128 * KIB, Bcast::Pipeline(2, 64 * KIB)),
     from(0, 0, MIB, Bcast::ScatterBruck),
+    from(8, 0, 128 * KIB, Bcast::ScatterBruck),
 ];
 
 /// By the bytes of a block.
 pub(super) const GATHER: &[Rule<Gather>] = super::modelled::GATHER;
 
-/// By the bytes of a block. As in a broadcast, the root of a short one sends to two.
-pub(super) const SCATTER: &[Rule<Gather>] =
-    &[from(0, 0, 0, Gather::Tree(2)), from(0, 0, 2 * KIB, Gather::Tree(8)), from(0, 0, 16 * KIB, Gather::Linear)];
+/// By the bytes of a block. The root of a short one sends to two, as in a broadcast.
+pub(super) const SCATTER: &[Rule<Gather>] = &[
+    from(0, 0, 0, Gather::Tree(2)),
+    from(8, 0, 0, Gather::Tree(8)),
+    from(0, 0, 2 * KIB, Gather::Tree(8)),
+    from(0, 0, 16 * KIB, Gather::Linear),
+];
 
 /// By the bytes of a block, on average.
 pub(super) const ALLGATHER: &[Rule<Allgather>] = &[

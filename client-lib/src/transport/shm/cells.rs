@@ -59,7 +59,7 @@ struct Trip {
     cell: u32,
     link: u16,
     timed: Option<Timed>,
-    /// The sender has yet to look at it, so it is not free before then.
+    /// It stays taken until the sender has redeemed the loan, although the receiver may have freed it.
     is_lent: bool,
 }
 
@@ -134,9 +134,9 @@ impl Pool {
         }
     }
 
-    /// Keeps a cell from being taken again, although its receiver may free it; or ends that.
+    /// Sets whether a cell is lent.
     pub(super) fn set_lent(&mut self, cell: u32, is_lent: bool) {
-        // The longest messages that are lent fit large cells.
+        // Messages that are lent do not fit small cells.
         if let Some(trip) = self.large.busy.iter_mut().rev().find(|trip| trip.cell == cell) {
             trip.is_lent = is_lent;
         }

@@ -184,7 +184,7 @@ impl Lending {
         self.patience_max = u64::MAX;
     }
 
-    /// Waits no longer than this for a receiver, in ticks.
+    /// Limits the wait for a receiver, in ticks.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(super) fn patience_is(&mut self, ticks: u64) {
@@ -235,9 +235,9 @@ impl Lending {
         self.reads = Some(false);
     }
 
-    /// Whether the offer that was chosen may stay while this process does something else: not to a receiver that may be unable to read it,
-    /// because that, and all messages behind this one, would wait for this process's next poll; and not if many follow one another, because
-    /// each that stays keeps its cell.
+    /// Whether an offer may stay after the call. Not if the receiver has never read this process's memory: one that cannot would wait for
+    /// this process's next poll, and so would all messages behind this one, of all senders. Not if messages follow one another: each keeps
+    /// a cell.
     pub(super) fn may_stay(&self) -> bool {
         self.reads == Some(true) && !self.follows
     }

@@ -3,8 +3,8 @@
 //! A sender first publishes the address of its message, then fills the cell that the slot names. A receiver that
 //! comes before the cell is full reads the sender's memory: one copy instead of two. A later one reads the cell, as without an
 //! offer. While it fills the cell, a sender receives what has come for it: two processes that send to each other read each other's
-//! memory. Messages in a row go in cells ([`super::choice::Lending::choose`]). A non-blocking send does not fill the cell at once: the message
-//! stays offered until the next poll ([`Shm::redeem`]). The cell's state decides:
+//! memory. Messages in a row go in cells ([`super::choice::Lending::choose`]). A non-blocking send to a peer that has read memory before does
+//! not fill the cell: the message stays offered until the next poll ([`Shm::redeem`]). The cell's state decides:
 //!
 //! ```text
 //!  OFFERED ─→ TAKEN ──→ FREE       the receiver has read the sender's memory
@@ -190,6 +190,8 @@ impl Shm {
     /// receiver has read it from the memory.
     fn wait_for_reader<S: Sink>(&mut self, index: usize, cell: u32, buffer: &Buffer, sink: &mut S) -> Option<u64> {
         let (len, mut start) = (buffer.len(), ticks());
+        // A loan that is being read: how long is known only to the receiver.
+        let has_begun = self.state_of(cell) == TAKEN;
         let LinkState::Up(up) = &self.links[index].state else { return None };
         let patience = up.lending.patience(len);
         let past_caches = up.fill.best() == Some(Way::Second);
@@ -210,7 +212,7 @@ impl Shm {
             // Both sides' time, of which the receiver's is a part, and half: the sender need not wait for the last line to come back before
             // the message is there, but it has work with an offer that it has not with a cell.
             let theirs = self.segment.cell_head(cell).map_or(0, |head| head.spent.load(Ordering::Relaxed));
-            (ticks() - start + u64::from(theirs)) / 2
+            if has_begun { theirs.into() } else { (ticks() - start + u64::from(theirs)) / 2 }
         })
     }
 
@@ -326,7 +328,7 @@ impl Shm {
         }
         up.lending.hear();
         let pid = match up.cma {
-            // What it has lent is gone with it, and its number may be that of another process.
+            // Its memory is gone, and its pid may be another process's now.
             cma::Verdict::Yes(pid) if up.ends_at.is_none() => Some(pid),
             cma::Verdict::Yes(_) | cma::Verdict::No(_) => None,
         };

@@ -11,6 +11,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
     self, AddressFamily, Backlog, GetSockOpt, MsgFlags, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
 };
+use rsd_proto::pacing;
 
 /// The first keep-alive probe on an idle connection is sent after this long.
 const IDLE_S: u32 = 10;
@@ -26,10 +27,9 @@ const SILENT: Duration = Duration::from_secs(30);
 /// network decides.
 const NEAR: usize = 512 << 10;
 
-/// The congestion control towards a process on the same host, where nothing is ever congested. One that paces what it sends (BBR, the default of
-/// many systems) sets a timer for each segment, a third of the processor time of long messages, and sometimes takes the pauses of an MPI
-/// program for the host's limit: then windows of 128 KiB take 50 us a message instead of 16, for seconds. A connection that has begun with
-/// one is paced for good. So all begin with this one; those to other hosts change to the system's default.
+/// The congestion control towards a process with the same address, where nothing is ever congested. One that paces ([`pacing`]) also takes the
+/// pauses of an MPI program for the host's limit at times: then windows of 128 KiB take 50 us a message instead of 16, for seconds. So every
+/// connection begins without pacing; those to other addresses then change to the system's default.
 const NEAR_CONTROL: &str = "reno";
 
 /// The shortest retransmission timeout towards another host, instead of 200 ms: if many hosts send to one at the same time, the last
@@ -114,15 +114,21 @@ fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Selects the congestion control with which a connection begins.
 fn begin_unpaced(socket: &impl AsFd) {
-    default_control();
-    // If this fails, the system's default is used.
-    let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
+    if let Some(unpaced) = paced_default().and_then(|default| pacing::unpaced(default)) {
+        let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(unpaced));
+    }
 }
 
-/// The congestion control of the system.
-fn default_control() -> Option<&'static OsString> {
+/// The system's congestion control, if it paces, and connections may begin with another one and change to it later.
+fn paced_default() -> Option<&'static OsString> {
     static DEFAULT: OnceLock<Option<OsString>> = OnceLock::new();
-    let asked = || socket::getsockopt(&new(Ipv4Addr::LOCALHOST.into()).ok()?, sockopt::TcpCongestion).ok();
+    let asked = || {
+        let trial = new(Ipv4Addr::LOCALHOST.into()).ok()?;
+        let default = socket::getsockopt(&trial, sockopt::TcpCongestion).ok()?;
+        setsockopt(&trial, sockopt::TcpCongestion, &OsString::from(pacing::unpaced(&default)?)).ok()?;
+        setsockopt(&trial, sockopt::TcpCongestion, &default).ok()?;
+        Some(default)
+    };
     DEFAULT.get_or_init(asked).as_ref()
 }
 
@@ -133,10 +139,15 @@ pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     if is_near(socket)? {
         setsockopt(socket, sockopt::SndBuf, &NEAR)?;
+        // If this fails, the system's default is used.
+        let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
     } else {
-        // Another one is that of the route, which counts more.
-        let has_begun_so = socket::getsockopt(socket, sockopt::TcpCongestion).is_ok_and(|now| now == NEAR_CONTROL);
-        if let Some(default) = default_control().filter(|_| has_begun_so) {
+        // Any other value comes from the route (`congctl`), which takes precedence.
+        let is_unpaced = |default: &OsString| {
+            let now = socket::getsockopt(socket, sockopt::TcpCongestion);
+            now.is_ok_and(|now| pacing::unpaced(default).is_some_and(|unpaced| now == unpaced))
+        };
+        if let Some(default) = paced_default().filter(|default| is_unpaced(default)) {
             let _ = setsockopt(socket, sockopt::TcpCongestion, default);
         }
         // They need Linux 6.15, and a clock of more than 100 ticks a second.
@@ -368,12 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn connections_begin_unpaced_and_those_to_other_hosts_change_to_the_default() {
-        let default = default_control().unwrap();
+    fn connections_begin_unpaced_and_those_to_other_addresses_change_to_the_default() {
+        let default = socket::getsockopt(&new(Ipv4Addr::LOCALHOST.into()).unwrap(), sockopt::TcpCongestion).unwrap();
+        let first = if paced_default().is_some() { OsString::from(NEAR_CONTROL) } else { default.clone() };
         for (at, is_near) in [(Ipv4Addr::LOCALHOST, true), (Ipv4Addr::new(127, 0, 0, 2), false)] {
             let listener = listen(at.into()).unwrap();
             for end in both_ends(&listener, listener.local_addr().unwrap()) {
-                assert_eq!(control_of(&end), NEAR_CONTROL, "from the beginning");
+                assert_eq!(control_of(&end), first, "from the beginning");
                 set_options(&end).unwrap();
                 assert_eq!(super::is_near(&end).unwrap(), is_near);
                 assert_eq!(control_of(&end), if is_near { OsString::from(NEAR_CONTROL) } else { default.clone() });
