@@ -1,5 +1,5 @@
-//! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. Two C programs (`tests/bench/mpi/bench.c` and `rma.c`) are
-//! built for each of them.
+//! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. Three C programs (`tests/bench/mpi/bench.c`, `rma.c` and
+//! `threads.c`) are built for each of them.
 //!
 //! With two ranks, each has a core of its own (`taskset`); with more, the kernel places them. For TCP, rsd runs two daemons, which
 //! are two nodes; the other libraries are configured not to use shared memory.
@@ -29,11 +29,12 @@ const ROUNDS_FOR_TWO: usize = 5;
 const COLLECTIVE_BUDGET: &str = "150";
 
 /// The values of `--only`.
-const SECTIONS: [&str; 7] = ["p2p", "tcp", "coll", "rma", "start", "nodes", "size"];
+const SECTIONS: [&str; 8] = ["p2p", "tcp", "coll", "rma", "threads", "start", "nodes", "size"];
 
-/// The programs: that of most sections, and that of `rma`.
+/// The programs: that of most sections, and those of `rma` and `threads`.
 const BENCH: &str = "bench";
 const RMA: &str = "rma";
+const THREADS: &str = "threads";
 
 struct Wanted {
     sections: Vec<String>,
@@ -45,7 +46,7 @@ struct Wanted {
 }
 
 fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
-    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,rma,start,nodes,size] [--peers-only] [--hydra] [--rounds N], or --sweep";
+    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,rma,threads,start,nodes,size] [--peers-only] [--hydra] [--rounds N], or --sweep";
     let mut wanted =
         Wanted { sections: SECTIONS.map(str::to_owned).into(), peers_only: false, hydra: false, rounds: 5 };
     let mut words = args.iter().map(|word| word.to_string_lossy());
@@ -99,6 +100,10 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
                 two("one-sided, TCP", Way::Tcp, "rma")?;
                 two("vectors, neighbours and threads", Way::Shared, "beside")?;
                 bench.overlaps()?;
+            }
+            "threads" => {
+                let figures = bench.figures(bench.rounds, Way::Shared, (2, THREADS), &[BUDGET], &|| Ok(0.0))?;
+                figures.print("np = 2, threads, shared memory", &bench.names(Way::Shared), bench.ours);
             }
             "start" => bench.starts()?,
             "nodes" if bench.ours => nodes::starts(&bench.stage, bench.rounds)?,
@@ -168,7 +173,7 @@ const NODES: [&str; 4] = ["node-a", "node-b", "node-c", "node-d"];
 
 impl Bench {
     fn build(stage: Stage, wanted: &Wanted) -> anyhow::Result<Self> {
-        Self::compile(stage, &[BENCH, RMA], !wanted.peers_only, wanted.hydra, wanted.rounds)
+        Self::compile(stage, &[BENCH, RMA, THREADS], !wanted.peers_only, wanted.hydra, wanted.rounds)
     }
 
     /// Builds another program than `bench.c` for every library.
