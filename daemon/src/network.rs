@@ -17,6 +17,7 @@ use nix::sys::socket::{
 };
 use rsd_config::ports::PortRange;
 use rsd_core::addresses::OwnAddress;
+use rsd_proto::pacing;
 
 use crate::random::random;
 
@@ -109,9 +110,9 @@ fn listening_socket(at: SocketAddr) -> Result<(OwnedFd, u16), Errno> {
         setsockopt(&listener, ReuseAddr, &true)?;
     }
     bind(listener.as_raw_fd(), &SockaddrStorage::from(at))?;
-    if let Some(unpaced) = rsd_proto::pacing::unpaced(&getsockopt(&listener, TcpCongestion)?) {
+    if getsockopt(&listener, TcpCongestion).is_ok_and(|control| pacing::paces(&control)) {
         // If this fails, only time is lost.
-        let _ = setsockopt(&listener, TcpCongestion, &OsString::from(unpaced));
+        let _ = setsockopt(&listener, TcpCongestion, &OsString::from(pacing::UNPACED));
     }
     // All ranks of a job may dial one at the same time.
     listen_on(&listener, Backlog::MAXCONN)?;
@@ -145,7 +146,7 @@ mod tests {
         let early = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let default = getsockopt(&early, TcpCongestion).unwrap();
         let control = getsockopt(&listener.accept().unwrap().0, TcpCongestion).unwrap();
-        assert_eq!(control, rsd_proto::pacing::unpaced(&default).map_or(default, OsString::from));
+        assert_eq!(control, if pacing::paces(&default) { pacing::UNPACED.into() } else { default });
     }
 
     #[test]

@@ -255,7 +255,7 @@ fn complete(guard: &mut Guard<'_>, mut plan: Plan) -> MpiResult {
     }
 }
 
-/// `meanwhile` is called whenever something may have arrived.
+/// `meanwhile` is called whenever something may have arrived. Compiled once, for all callers: otherwise the library is 80 kB larger.
 #[inline(never)]
 fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, meanwhile: &mut dyn FnMut(&mut State)) -> MpiResult {
     let (mut run, members) = prepared(guard, plan, Way::Blocking)?;

@@ -52,7 +52,7 @@ impl<T: Transport> Engine<T> {
         !self.core.loans.is_empty()
     }
 
-    /// Lends a message. Of several to one peer, only the last one stays lent.
+    /// Lends a message. Of several to one peer, only the last one stays lent. Not inlined: most messages are shorter.
     #[inline(never)]
     pub(super) fn try_lend(
         &mut self,

@@ -127,7 +127,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// As [`Engine::send`], for a caller that may do something else before it waits: the receiver may read a message of some thousand bytes
-    /// from the buffer until the next poll, which copies it if nobody has.
+    /// from the buffer until the next poll, which copies it if the receiver has not read it.
     #[inline(always)]
     pub fn start_send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         self.send_or_start(envelope, to, mode, buffer, true)

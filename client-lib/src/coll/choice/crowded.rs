@@ -1,6 +1,7 @@
 //! Rules for ranks that share processors, each on a node of its own: several daemons run on one machine, or pods. What counts there is the
 //! processor time of all ranks together, and that is the number of messages: a round that all take part in costs as much as it has messages,
 //! and a rank that waits costs nothing. Found by measurements of 4 ranks on two processors, over TCP.
+//! Where a rule for eight nodes or more stands beside others, it is the modelled one: more than four ranks were not measured.
 
 use super::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan};
 use super::rules::{KIB, MIB, Rule, from};

@@ -30,7 +30,7 @@ const NEAR: usize = 512 << 10;
 /// The congestion control towards a process with the same address, where nothing is ever congested. One that paces ([`pacing`]) also takes the
 /// pauses of an MPI program for the host's limit at times: then windows of 128 KiB take 50 us a message instead of 16, for seconds. So every
 /// connection begins without pacing; those to other addresses then change to the system's default.
-const NEAR_CONTROL: &str = "reno";
+const NEAR_CONTROL: &str = pacing::UNPACED;
 
 /// The shortest retransmission timeout towards another host, instead of 200 ms: if many hosts send to one at the same time, the last
 /// segments of their messages may be lost, which only the timeout repairs.
@@ -114,8 +114,8 @@ fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Selects the congestion control with which a connection begins.
 fn begin_unpaced(socket: &impl AsFd) {
-    if let Some(unpaced) = paced_default().and_then(|default| pacing::unpaced(default)) {
-        let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(unpaced));
+    if paced_default().is_some() {
+        let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(pacing::UNPACED));
     }
 }
 
@@ -124,8 +124,8 @@ fn paced_default() -> Option<&'static OsString> {
     static DEFAULT: OnceLock<Option<OsString>> = OnceLock::new();
     let asked = || {
         let trial = new(Ipv4Addr::LOCALHOST.into()).ok()?;
-        let default = socket::getsockopt(&trial, sockopt::TcpCongestion).ok()?;
-        setsockopt(&trial, sockopt::TcpCongestion, &OsString::from(pacing::unpaced(&default)?)).ok()?;
+        let default = socket::getsockopt(&trial, sockopt::TcpCongestion).ok().filter(|it| pacing::paces(it))?;
+        setsockopt(&trial, sockopt::TcpCongestion, &OsString::from(pacing::UNPACED)).ok()?;
         setsockopt(&trial, sockopt::TcpCongestion, &default).ok()?;
         Some(default)
     };
@@ -143,11 +143,8 @@ pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
         let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from(NEAR_CONTROL));
     } else {
         // Any other value comes from the route (`congctl`), which takes precedence.
-        let is_unpaced = |default: &OsString| {
-            let now = socket::getsockopt(socket, sockopt::TcpCongestion);
-            now.is_ok_and(|now| pacing::unpaced(default).is_some_and(|unpaced| now == unpaced))
-        };
-        if let Some(default) = paced_default().filter(|default| is_unpaced(default)) {
+        let is_unpaced = socket::getsockopt(socket, sockopt::TcpCongestion).is_ok_and(|now| now == pacing::UNPACED);
+        if let Some(default) = paced_default().filter(|_| is_unpaced) {
             let _ = setsockopt(socket, sockopt::TcpCongestion, default);
         }
         // They need Linux 6.15, and a clock of more than 100 ticks a second.
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn connections_begin_unpaced_and_those_to_other_addresses_change_to_the_default() {
         let default = socket::getsockopt(&new(Ipv4Addr::LOCALHOST.into()).unwrap(), sockopt::TcpCongestion).unwrap();
-        let first = if paced_default().is_some() { OsString::from(NEAR_CONTROL) } else { default.clone() };
+        let first = if paced_default().is_some() { OsString::from(pacing::UNPACED) } else { default.clone() };
         for (at, is_near) in [(Ipv4Addr::LOCALHOST, true), (Ipv4Addr::new(127, 0, 0, 2), false)] {
             let listener = listen(at.into()).unwrap();
             for end in both_ends(&listener, listener.local_addr().unwrap()) {
