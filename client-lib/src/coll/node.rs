@@ -53,6 +53,7 @@ mod mailboxes;
 mod meeting;
 #[cfg(test)]
 mod models;
+mod offers;
 mod outbox;
 mod packing;
 mod pull;

@@ -9,8 +9,8 @@ pub(super) const BARRIER: &[Rule<Barrier>] = &[from(0, 0, 0, Barrier::Disseminat
 /// By total bytes.
 pub(super) const BCAST: &[Rule<Bcast>] = &[
     from(0, 0, 0, Bcast::Tree(2)),
-    from(0, 8, 32 * KIB, Bcast::ScatterAllgather),
-    from(0, 3, 512 * KIB, Bcast::Pipeline(1, 128 * KIB)),
+    // Up to seven read the root's memory at the same time.
+    from(0, 3, 32 * KIB, Bcast::Tree(8)),
 ];
 
 /// By the bytes of a block.

@@ -31,9 +31,11 @@ pub struct Pull<'a> {
 /// The word that a member leaves at the second operation if its reads succeeded.
 const WELL: u64 = 15 << 56;
 
-/// The number of words that a member leaves: its pid, the verification word, that word's address, and the address of
-/// its blocks.
-const TOLD: usize = 4;
+/// The number of words by which a member says whose memory is to be read: its pid, the verification word's address, and that word.
+pub(super) const IDENTITY: usize = 3;
+
+/// The number of words that a member leaves: these, and the address of its blocks.
+const TOLD: usize = IDENTITY + 1;
 
 impl<'a> Pull<'a> {
     /// For a call for which [`super::way()`] returned [`super::Way::Pull`].
@@ -66,18 +68,16 @@ impl<'a> Pull<'a> {
     }
 
     fn arrive(&mut self, node: &mut Node) -> u64 {
-        let (stamp, (number, arrival)) = match self.went_well {
-            None => {
-                let identity = node.identity(self.address(node.rank));
-                let arrival = node.arrive(node.announcing(stamp(self.call)), 8 * TOLD, false, |place| {
-                    for (index, word) in identity.into_iter().enumerate() {
-                        place.put(8 * index, word.to_ne_bytes());
-                    }
-                });
-                (stamp(self.call), arrival)
+        if let Some(well) = self.went_well {
+            return node.report_reads(well);
+        }
+        let (identity, address) = (node.identity(), self.address(node.rank));
+        let stamp = stamp(self.call);
+        let (number, arrival) = node.arrive(node.announcing(stamp), 8 * TOLD, false, |place| {
+            for (index, word) in identity.into_iter().chain([address]).enumerate() {
+                place.put(8 * index, word.to_ne_bytes());
             }
-            Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
-        };
+        });
         node.finish_checked(number, arrival, |other| differ(other, stamp), |_| ());
         number
     }
@@ -138,7 +138,7 @@ impl<'a> Pull<'a> {
 
     /// Whether the reads of all members succeeded; otherwise the result memory is unchanged.
     fn counts(&self, node: &Node, number: u64) -> bool {
-        let well = agreed(node, number, WELL).is_ok();
+        let well = node.all_read(number);
         if !well && let Call::Alltoall { in_place: true, .. } = self.call {
             restore(&self.operands.recv.buffer, &self.kept);
         }
@@ -153,27 +153,45 @@ fn restore(buffer: &Buffer, kept: &[u8]) {
 }
 
 impl Node {
-    /// The words that this member leaves, with an address.
-    fn identity(&self, address: u64) -> [u64; TOLD] {
-        [u64::from(self.pid), &raw const *self.word as u64, *self.word, address]
+    /// The words that say whose memory is to be read: this process's.
+    pub(super) fn identity(&self) -> [u64; IDENTITY] {
+        [u64::from(self.pid), &raw const *self.word as u64, *self.word]
     }
 
-    /// The pid and address that a member has left; `None` if its memory cannot be read.
-    fn whereabouts(&mut self, number: u64, member: u32) -> Option<(i32, u64)> {
-        let mut identity = [0; TOLD];
-        self.with_data(number, member, 8 * TOLD, |data| {
-            for (index, word) in identity.iter_mut().enumerate() {
-                // SAFETY: a member that has arrived has left this many bytes; their alignment is unknown.
-                *word = unsafe { data.cast::<u64>().add(index).read_unaligned() };
-            }
-        });
-        let [pid, word_at, word, address] = identity;
+    /// The pid of a member that has left these words; `None` if its memory cannot be read.
+    pub(super) fn process(&mut self, [pid, word_at, word]: [u64; IDENTITY], member: u32) -> Option<i32> {
         let pid = i32::try_from(pid).ok()?;
         let checked = self.checked.get_mut(member as usize)?;
         if *checked != pid {
             let cma::Verdict::Yes(_) = cma::probe(pid, word_at, word, [[0; 2]; 2]) else { return None };
             *checked = pid;
         }
+        Some(pid)
+    }
+
+    /// The pid and address that a member has left; `None` if its memory cannot be read.
+    fn whereabouts(&mut self, number: u64, member: u32) -> Option<(i32, u64)> {
+        let mut words = [0; TOLD];
+        self.with_data(number, member, 8 * TOLD, |data| {
+            for (index, word) in words.iter_mut().enumerate() {
+                // SAFETY: a member that has arrived has left this many bytes; their alignment is unknown.
+                *word = unsafe { data.cast::<u64>().add(index).read_unaligned() };
+            }
+        });
+        let [identity @ .., address] = words;
+        let pid = self.process(identity, member)?;
         (address != 0).then_some((pid, address))
+    }
+
+    /// Arrives at the operation after the reads, and says whether those of this member succeeded.
+    pub(super) fn report_reads(&mut self, well: bool) -> u64 {
+        let (number, arrival) = self.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ());
+        self.finish_checked(number, arrival, |other| differ(other, WELL), |_| ());
+        number
+    }
+
+    /// Whether the reads of all members succeeded.
+    pub(super) fn all_read(&self, number: u64) -> bool {
+        agreed(self, number, WELL).is_ok()
     }
 }

@@ -34,7 +34,11 @@ fn sum() -> Reduction {
 
 /// Runs a body in a thread for each member; returns the results and the number of wake-ups.
 fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec<R>, usize) {
-    let shape = Shape { members, slot: SLOT, in_groups: !members.is_multiple_of(5) };
+    together_with(SLOT, members, body)
+}
+
+fn together_with<R: Send>(slot: usize, members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec<R>, usize) {
+    let shape = Shape { members, slot, in_groups: !members.is_multiple_of(5) };
     let (area, fd) = Area::create(shape).unwrap();
     drop(area);
     let rung = Arc::new(AtomicUsize::new(0));

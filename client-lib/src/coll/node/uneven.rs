@@ -6,14 +6,15 @@
 //!  slot of a member:   | length: u64 | block, padded | length | block, padded | …      one for each other member, equally far apart
 //! ```
 //!
-//! So a receiver finds its block, and notices a wrong length. In an alltoall, all members see the longest block of all, and go on in
-//! as many operations as that takes. In a gather or scatter, blocks that are too long for one operation travel as messages ([`Rest`]):
-//! so no member waits for one on which it does not depend.
+//! So a receiver finds its block, and notices a wrong length. In an alltoall, all members see the longest block of all. If it is too long for
+//! one operation, they read each other's memory ([`super::offers`]), or if they cannot, go on in as many operations as it takes. In a
+//! gather or scatter, such blocks travel as messages ([`Rest`]): so no member waits for one on which it does not depend.
 
 use super::mailboxes::{Awaited, Mailboxes};
-use super::way::{PIECED_FOR_EACH, share, uneven};
+use super::offers::Offers;
+use super::way::{PAIRED, PIECED_FOR_EACH, share, uneven};
 use super::work::{REFUSED, disagrees, take};
-use super::{NOTE, Node};
+use super::{NOTE, Node, offers};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -59,8 +60,12 @@ pub enum Rest {
 pub struct UnevenWork<'a> {
     call: Uneven,
     operands: &'a Operands,
-    /// The longest block that this member leaves for another one.
+    /// The longest block that this member leaves for another one; [`offers::NONE`] if it should offer it and cannot.
     longest: u64,
+    /// This member's blocks, if one of them is too long for one operation.
+    offers: Option<Offers>,
+    /// Whether all blocks that others offer were read; `None` before that, and if none are offered.
+    went_well: Option<bool>,
     /// How many operations are over.
     index: usize,
     /// The operation that it waits for.
@@ -77,30 +82,53 @@ impl<'a> UnevenWork<'a> {
     /// For a communicator whose members share memory in which blocks fit ([`UnevenWork::fits`]).
     pub fn new(call: Uneven, operands: &'a Operands, node: &mut Node) -> Self {
         let waits = node.resumed.take();
-        let mut work = Self { call, operands, longest: 0, index: 0, waits, fault: None, rest: Vec::new() };
-        let others = (0..node.size()).filter(|member| *member != node.rank);
+        let (offers, fault) = (None, None);
+        let mut work =
+            Self { call, operands, longest: 0, offers, went_well: None, index: 0, waits, fault, rest: Vec::new() };
+        let mut others = (0..node.size()).filter(|member| *member != node.rank);
         work.longest = match call {
             Uneven::Gather { root, .. } if root == node.rank => 0,
             Uneven::Gather { .. } => operands.send.len(),
             Uneven::Scatter { root, .. } if root != node.rank => 0,
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                others.map(|member| work.block_to(member).len() as u64).max().unwrap_or(0)
+                others.by_ref().map(|member| work.block_to(member).len() as u64).max().unwrap_or(0)
             }
         };
+        if let Uneven::Alltoall { in_place } = call
+            && offers::are_made(node)
+            && work.longest > most(call, node) as u64
+        {
+            let offers = Offers::new(work.blocks_to_others(node), !in_place);
+            work.longest = if offers.is_some() { work.longest } else { offers::NONE };
+            work.offers = Some(offers.unwrap_or_default());
+        }
         work
     }
 
-    fn block_to(&self, member: u32) -> &'a Buffer {
-        let blocks = match self.call {
+    /// The blocks that this member gives to the others, in their order.
+    fn blocks_to_others(&self, node: &Node) -> impl Iterator<Item = &'a Buffer> + Clone {
+        let (blocks, me) = (self.blocks(), node.rank);
+        (0..node.size()).filter(move |member| *member != me).map(move |member| &blocks[member as usize])
+    }
+
+    /// The blocks that this member gives, its own among them.
+    fn blocks(&self) -> &'a [Buffer] {
+        match self.call {
             Uneven::Alltoall { in_place: true } => &self.operands.recv_from,
             Uneven::Gather { .. } | Uneven::Scatter { .. } | Uneven::Alltoall { .. } => &self.operands.send_to,
-        };
-        &blocks[member as usize]
+        }
+    }
+
+    fn block_to(&self, member: u32) -> &'a Buffer {
+        &self.blocks()[member as usize]
     }
 
     /// Continues the call; once it is over, returns what is left.
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<Rest>> {
         loop {
+            if let Some(well) = self.went_well {
+                return self.end_reads(well, node);
+            }
             let (mut waits, awaited) = (self.waits, self.awaited(node));
             let met = node.meet(&mut waits, awaited, self.leaves(node) <= NOTE, |node| self.arrive(node));
             self.waits = waits;
@@ -114,11 +142,16 @@ impl<'a> UnevenWork<'a> {
             if let Uneven::Alltoall { .. } = self.call
                 && self.index == 0
             {
-                let longest = self.longest_of_all(node, number);
-                let pieces = if node.size() == 2 && node.pulls() { 1 } else { 16 };
-                let most = (PIECED_FOR_EACH / 2).min(pieces * most(node) as u64);
-                if longest > most {
+                let (longest, most) = (self.longest_of_all(node, number), most(self.call, node) as u64);
+                let are_offered = offers::are_made(node);
+                // A member with short blocks takes up to `most` bytes at once, without asking.
+                let in_pieces = (16 * most).min(PIECED_FOR_EACH / 2).max(most);
+                if longest > if are_offered { offers::NONE - 1 } else { in_pieces } {
                     return Some(Ok(Rest::All));
+                }
+                if are_offered && longest > most {
+                    self.went_well = Some(self.read_offers(node, number).is_some());
+                    continue;
                 }
                 self.longest = self.longest.max(longest);
             }
@@ -129,6 +162,24 @@ impl<'a> UnevenWork<'a> {
                 return Some(Ok(if rest.is_empty() { Rest::Nothing } else { Rest::Of(rest) }));
             }
         }
+    }
+
+    /// Waits until all have read. If one member could not, everything goes by messages, and in later calls, too.
+    fn end_reads(&mut self, well: bool, node: &mut Node) -> Option<MpiResult<Rest>> {
+        let mut waits = self.waits;
+        let met = node.meet(&mut waits, Awaited::All, true, |node| node.report_reads(well));
+        self.waits = waits;
+        Some(met?.map(|number| {
+            if node.all_read(number) {
+                return Rest::Nothing;
+            }
+            node.pull(false);
+            self.fault = None;
+            if let (Some(offers), Uneven::Alltoall { in_place: true }) = (&self.offers, self.call) {
+                offers.restore(self.blocks_to_others(node));
+            }
+            Rest::All
+        }))
     }
 
     /// What was wrong with a block. The others depend on the rest all the same.
@@ -144,16 +195,18 @@ impl<'a> UnevenWork<'a> {
     fn operations(&self, node: &Node) -> usize {
         match self.call {
             Uneven::Gather { .. } | Uneven::Scatter { .. } => 1,
-            Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(most(node)).max(1),
+            Uneven::Alltoall { .. } => (self.longest as usize).div_ceil(most(self.call, node)).max(1),
         }
     }
 
     /// How many bytes this member leaves at an operation, at most.
     fn leaves(&self, node: &Node) -> usize {
+        let others = node.size() as usize - 1;
         match self.call {
             Uneven::Gather { .. } => self.longest as usize,
             Uneven::Scatter { root, .. } if root != node.rank => 0,
-            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => (node.size() as usize - 1) * stride(node, self.stamp()),
+            Uneven::Alltoall { .. } if self.offers.is_some() => offers::len(others),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => others * stride(self.call, node, self.stamp()),
         }
     }
 
@@ -165,7 +218,7 @@ impl<'a> UnevenWork<'a> {
             // Before it sends a message, it must know that the root receives it.
             Uneven::Gather { root, .. } if self.longest > room => Awaited::One(root),
             Uneven::Scatter { root, .. } if root != me => Awaited::One(root),
-            Uneven::Scatter { .. } if self.longest > most(node) as u64 => Awaited::All,
+            Uneven::Scatter { .. } if self.longest > most(self.call, node) as u64 => Awaited::All,
             Uneven::Gather { .. } | Uneven::Scatter { .. } => Awaited::None,
         }
     }
@@ -177,7 +230,7 @@ impl<'a> UnevenWork<'a> {
     /// Leaves this member's blocks, or a piece of each.
     fn arrive(&self, node: &mut Node) -> u64 {
         let (stamp, me, others) = (self.stamp(), node.rank, node.size() as usize - 1);
-        let (room, most) = (most_for_root(node), most(node));
+        let (room, most) = (most_for_root(node), most(self.call, node));
         let (number, arrival) = match self.call {
             Uneven::Gather { root, .. } if root != me && self.longest <= room as u64 => {
                 let send = &self.operands.send.buffer;
@@ -185,9 +238,13 @@ impl<'a> UnevenWork<'a> {
             }
             Uneven::Scatter { root, .. } if root != me => node.arrive(stamp, 0, false, |_| ()),
             Uneven::Gather { root, .. } => node.arrive(stamp, 0, root == me, |_| ()),
+            Uneven::Alltoall { .. } if let Some(offers) = &self.offers => {
+                let identity = node.identity();
+                node.arrive(stamp, offers::len(others), false, |slot| offers.leave(identity, &slot))
+            }
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
                 let is_rooted = matches!(self.call, Uneven::Scatter { .. });
-                let stride = stride(node, stamp);
+                let stride = stride(self.call, node, stamp);
                 node.arrive(stamp, others * stride, is_rooted, |slot| {
                     for index in 0..others {
                         let block = self.block_to((index + usize::from(index >= me as usize)) as u32);
@@ -252,7 +309,7 @@ impl<'a> UnevenWork<'a> {
             }
             Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
             Uneven::Scatter { in_place, .. } => {
-                let most = most(node);
+                let most = most(self.call, node);
                 for member in others.filter(|member| send_to[*member as usize].len() > most) {
                     match node.stamp(number, member) {
                         REFUSED => self.fault = Some(disagrees(node, number, member)),
@@ -276,10 +333,38 @@ impl<'a> UnevenWork<'a> {
         }
     }
 
+    /// Reads the blocks that others offer or, if theirs are short, have left; `None` if a member's memory cannot be read.
+    fn read_offers(&mut self, node: &mut Node, number: u64) -> Option<()> {
+        let (me, size, operands) = (node.rank, node.size(), self.operands);
+        match self.call {
+            Uneven::Alltoall { in_place: true } if self.offers.is_none() => {
+                // Should another member fail to read, this one needs its blocks once more.
+                self.offers = Some(Offers::new(self.blocks_to_others(node), false)?);
+            }
+            Uneven::Alltoall { in_place: true } => {}
+            Uneven::Alltoall { in_place: false } | Uneven::Gather { .. } | Uneven::Scatter { .. } => {
+                operands.send_to[me as usize].copy_over(&operands.recv_from[me as usize], 0);
+            }
+        }
+        // Each member starts with a different one.
+        for member in (1..size).map(|distance| (me + distance) % size) {
+            let into = &operands.recv_from[member as usize];
+            if node.stamp(number, member) as u32 as usize <= most(self.call, node) {
+                self.read_block(node, number, member, into);
+                continue;
+            }
+            let (len, address) = offers::of(node, number, member)?;
+            if self.check(len, into.len(), member) && len > 0 {
+                address.read_into(into)?;
+            }
+        }
+        Some(())
+    }
+
     /// Reads the block that a member has left for this one, or a piece of it.
     #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
     fn read_block(&mut self, node: &Node, number: u64, member: u32, into: &Buffer) {
-        let (stride, most) = (stride(node, node.stamp(number, member)), most(node));
+        let (stride, most) = (stride(self.call, node, node.stamp(number, member)), most(self.call, node));
         let whole = (node.size() as usize - 1) * stride;
         let index = node.index_at(member);
         let mut word = [0; WORD];
@@ -308,8 +393,14 @@ impl<'a> UnevenWork<'a> {
 
 /// The bytes of the longest block for one of the others that goes through a slot.
 #[inline]
-pub(super) fn most(node: &Node) -> usize {
-    uneven(node.size(), node.pulls(), (node.share & !(WORD - 1)) - WORD)
+pub(super) fn most(call: Uneven, node: &Node) -> usize {
+    let share = (node.share & !(WORD - 1)) - WORD;
+    match call {
+        Uneven::Alltoall { .. } if node.size() == 2 && offers::are_made(node) => share.min(PAIRED as usize),
+        Uneven::Alltoall { .. } | Uneven::Gather { .. } | Uneven::Scatter { .. } => {
+            uneven(node.size(), node.pulls(), share)
+        }
+    }
 }
 
 /// The bytes of the longest block for the root that goes through a slot.
@@ -331,8 +422,8 @@ pub(super) fn stamp(call: Uneven, longest: u64) -> u64 {
 
 /// The distance of two blocks in the slot of a member that has left this stamp.
 #[inline]
-pub(super) fn stride(node: &Node, stamp: u64) -> usize {
-    let longest = (stamp as u32 as usize).min(most(node));
+pub(super) fn stride(call: Uneven, node: &Node, stamp: u64) -> usize {
+    let longest = (stamp as u32 as usize).min(most(call, node));
     (WORD + longest).next_multiple_of(WORD)
 }
 

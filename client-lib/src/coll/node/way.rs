@@ -25,7 +25,7 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 
 /// Longer blocks from one of two members to the other go as messages, if members can read each other's memory: one copy, or two at the same
 /// time, instead of two in turn. A root that only sends is done with the slot at once, so there slots pay for longer blocks.
-const PAIRED: u64 = 4 << 10;
+pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which

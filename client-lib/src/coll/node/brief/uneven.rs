@@ -49,7 +49,7 @@ where
         };
         let room = match call {
             Uneven::Gather { .. } => most_for_root(node),
-            Uneven::Scatter { .. } | Uneven::Alltoall { .. } if node.share >= 2 * WORD => most(node),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } if node.share >= 2 * WORD => most(call, node),
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => 0,
         };
         (longest <= room.min(MOST)).then_some(Self { call, to, from, longest })
@@ -89,7 +89,9 @@ where
         match self.call {
             Uneven::Gather { .. } => self.longest,
             Uneven::Scatter { root, .. } if root != node.rank => 0,
-            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => (node.size() as usize - 1) * stride(node, own),
+            Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
+                (node.size() as usize - 1) * stride(self.call, node, own)
+            }
         }
     }
 
@@ -105,7 +107,7 @@ where
             Uneven::Gather { .. } => node.arrive(own, 0, true, |_| ()),
             Uneven::Scatter { root, .. } if root != me => node.arrive(own, 0, false, |_| ()),
             Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                let (stride, is_rooted) = (stride(node, own), matches!(self.call, Uneven::Scatter { .. }));
+                let (stride, is_rooted) = (stride(self.call, node, own), matches!(self.call, Uneven::Scatter { .. }));
                 node.arrive(own, len, is_rooted, |slot| {
                     for index in 0..others {
                         let (block, len) = (self.to)((index + usize::from(index >= me as usize)) as u32);
@@ -129,7 +131,9 @@ where
             let is_short = match self.call {
                 Uneven::Gather { .. } => longest == expected && longest <= most_for_root(node),
                 Uneven::Scatter { .. } | Uneven::Alltoall { .. } => {
-                    longest <= most(node) && expected <= longest && self.len_of(node, number, member) == expected
+                    longest <= most(self.call, node)
+                        && expected <= longest
+                        && self.len_of(node, number, member) == expected
                 }
             };
             stamp >> 32 == own >> 32 && is_short
@@ -144,7 +148,7 @@ where
     /// What a member has left for this one among its blocks for all others: the bytes of all, and where in them the word of this block lies.
     #[inline(always)]
     fn left(self, node: &Node, number: u64, member: u32) -> (usize, usize) {
-        let stride = stride(node, node.stamp(number, member));
+        let stride = stride(self.call, node, node.stamp(number, member));
         ((node.size() as usize - 1) * stride, node.index_at(member) * stride)
     }
 

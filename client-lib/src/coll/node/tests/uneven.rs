@@ -189,6 +189,100 @@ fn members_exchange_blocks_whose_lengths_only_two_of_them_know() {
     }
 }
 
+/// One alltoall of blocks some of which are longer than a slot, with the result and the words that were received and expected.
+fn exchange(operation: u64, in_place: bool, node: &mut Node) -> (MpiResult<Rest>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let (me, members) = (node.rank, node.size());
+    // In place, two members have blocks of one length for each other. Every third operation, one member has short blocks alone.
+    let of = |from: u32, to: u32| {
+        let (low, high) = if in_place { (from.min(to), from.max(to)) } else { (from, to) };
+        let long = in_place || !operation.is_multiple_of(3) || from > 0;
+        words(operation, from, to, block(operation, low, high, long).len() as u64)
+    };
+    let mut send: Vec<Vec<u32>> = (0..members).map(|to| of(me, to)).collect();
+    let after: Vec<Vec<u32>> = (0..members).map(|from| of(from, me)).collect();
+    let mut recv: Vec<Vec<u32>> = after.iter().map(|words| vec![0; words.len()]).collect();
+    if in_place {
+        recv.clone_from(&send);
+        send.clear();
+    }
+    let operands = Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+    let is_brief = !in_place && !(operation + u64::from(me)).is_multiple_of(3);
+    let (result, fault) = end_either(Uneven::Alltoall { in_place }, &operands, is_brief, node);
+    assert_eq!(fault, None);
+    if in_place {
+        recv[me as usize].clone_from(&after[me as usize]);
+    }
+    (result, recv, after)
+}
+
+#[test]
+fn members_read_long_blocks_from_each_other_whichever_of_them_has_any() {
+    for members in [2, 3, 7] {
+        together(members, |node| {
+            node.pull(true);
+            for operation in 0..60 {
+                let (result, got, expected) = exchange(operation, operation % 4 == 3, node);
+                assert_eq!(result, Ok(Rest::Nothing));
+                assert!(got == expected, "{operation} at {} of {members}", node.rank);
+            }
+            assert!(node.pulls());
+        });
+    }
+}
+
+#[test]
+fn if_one_member_cannot_be_read_all_send_messages_and_blocks_in_place_are_as_before() {
+    for in_place in [false, true] {
+        together(3, |node| {
+            node.pull(true);
+            if node.rank == 0 {
+                // Nothing has this pid, and this member has a long block for the last one.
+                node.pid = i32::MAX as u32;
+            }
+            let (result, got, expected) = exchange(1, in_place, node);
+            assert_eq!((result, node.pulls()), (Ok(Rest::All), false));
+            let before = |from: u32| match in_place {
+                true => words(1, node.rank, from, got[from as usize].len() as u64),
+                false => expected[from as usize].clone(),
+            };
+            assert!(!in_place || (0..3).all(|from| from == node.rank || got[from as usize] == before(from)));
+            // Those that are short enough go on through slots.
+            let mut send = vec![words(2, node.rank, 9, 3); 3];
+            let mut recv = vec![vec![0; 3]; 3];
+            let operands =
+                Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+            let ended = end_either(Uneven::Alltoall { in_place: false }, &operands, false, node);
+            assert_eq!(ended, (Ok(Rest::Nothing), None));
+            assert!((0..3).all(|from| recv[from as usize] == words(2, from, 9, 3)));
+        });
+    }
+}
+
+#[test]
+fn a_member_that_has_nothing_to_give_goes_the_same_way_as_the_one_that_has() {
+    for (members, pulls) in [(2, false), (2, true), (3, false), (3, true)] {
+        for bytes in [4096, 4100, 8192, 32_768, 32_772, 40_000, 65_528, 65_532, 200_000] {
+            let (results, _) = together_with(64 << 10, members, |node| {
+                node.pull(pulls);
+                let count = |from: u32, to: u32| if (from, to) == (1, 0) { bytes / 4 } else { 0 };
+                let mut send: Vec<_> = (0..members).map(|to| words(1, node.rank, to, count(node.rank, to))).collect();
+                let mut recv: Vec<_> = (0..members).map(|from| vec![0; count(from, node.rank) as usize]).collect();
+                let operands =
+                    Operands { send_to: lend_all(&mut send), recv_from: lend_all(&mut recv), ..Operands::default() };
+                let (result, fault) = end_either(Uneven::Alltoall { in_place: false }, &operands, true, node);
+                assert_eq!(fault, None);
+                if result == Ok(Rest::Nothing) && node.rank == 0 {
+                    assert!(recv[1] == words(1, 1, 0, count(1, 0)), "{bytes}");
+                }
+                result.unwrap()
+            });
+            let expected =
+                if pulls || bytes <= 32_768 || members == 2 && bytes < 65_532 { Rest::Nothing } else { Rest::All };
+            assert!(results.iter().all(|result| *result == expected), "{bytes} of {members}, {pulls}: {results:?}");
+        }
+    }
+}
+
 #[test]
 fn blocks_that_do_not_fit_are_left_to_messages() {
     for members in [2, 3, 7] {
