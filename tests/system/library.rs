@@ -86,6 +86,33 @@ fn programs_pass_on_sixty_four_ranks_on_two_cores() {
     pass(1, 64, &["comms", "collectives", "nonblocking", "startup"]);
 }
 
+/// Runs ten thousand random collectives for each number of ranks.
+fn pass_mixed(nodes: usize, ranks: &[usize], setting: &str) {
+    let most = ranks.iter().copied().max().unwrap();
+    let dvm = Dvm::start_with(Options { nodes, slots: most.div_ceil(nodes) as u32, args: Vec::new() });
+    for n in ranks {
+        let (seed, n) = (n.to_string(), n.to_string());
+        let line = ["run", "-n", &n, "--map-by", "node", "-x", setting, &ours("mixed"), "10000", &seed];
+        assert_eq!(dvm.rsctl(line).ok(), format!("mixed ok on {n}\n"));
+    }
+}
+
+#[test]
+fn random_collectives_give_what_they_must_on_ranks_that_share_memory() {
+    pass_mixed(1, &[1, 2, 3, 4, 5, 8], "RSD_MPI_CMA=auto");
+}
+
+#[test]
+fn random_collectives_give_what_they_must_on_ranks_that_may_not_read_each_others_memory() {
+    pass_mixed(1, &[2, 3, 6], "RSD_MPI_CMA=off");
+}
+
+#[test]
+fn random_collectives_give_what_they_must_on_several_nodes() {
+    pass_mixed(2, &[2, 3, 6], "RSD_MPI_CMA=auto");
+    pass_mixed(4, &[4, 5], "RSD_MPI_CMA=auto");
+}
+
 #[test]
 fn a_hundred_and_twenty_eight_ranks_on_two_cores_get_the_right_data() {
     let dvm = Dvm::start_with(Options { nodes: 1, slots: 128, args: Vec::new() });

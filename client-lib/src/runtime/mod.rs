@@ -24,6 +24,7 @@ mod lookups;
 mod manager;
 mod ports;
 mod psets;
+mod resting;
 mod serving;
 mod spawn;
 mod spread;
@@ -240,10 +241,10 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.runtime.lock.is_alone() {
-            self.wake_finished();
+        match self.runtime.lock.is_alone() {
+            true => self.runtime.lock.release(),
+            false => self.release(),
         }
-        self.runtime.lock.release();
         if self.visits {
             self.runtime.lock.leave();
         }

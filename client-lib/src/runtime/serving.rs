@@ -32,7 +32,10 @@ pub(super) fn run(end: &End) {
         if idle >= LOOKS && !end.has_come() {
             idle = 0;
             // A program that sleeps in a call makes progress by itself.
-            let has_slept = serve(&mut RUNTIME.visit(), end);
+            let mut guard = RUNTIME.visit();
+            let has_slept = serve(&mut guard, end);
+            guard.hand_over();
+            drop(guard);
             period = if has_slept { PERIOD } else { (2 * period).min(PERIOD_MAX) };
         }
     }
@@ -46,7 +49,7 @@ fn serve(guard: &mut Guard<'_>, end: &End) -> bool {
         while guard.progress() {
             guard.let_others_in();
         }
-        if entries != RUNTIME.lock.entries() || guard.waiting.has_sleeper() {
+        if entries != RUNTIME.lock.entries() || guard.waiting.has_resting() {
             return has_slept;
         }
         let stop = guard.sleep(&mut |_, moment| moment == Moment::Sleep && end.has_come());

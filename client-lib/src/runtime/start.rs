@@ -78,6 +78,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let here = nodes.iter().filter(is_here).count();
     let oversubscribed = here > cores();
     state.waiting.choose(settings.spin, oversubscribed);
+    state.waiting.count_cores();
     state.waiting.number = (here == 1 && size > 1 && opened == 0).then_some(rank as usize);
     if oversubscribed && opened == 0 {
         state.waiting.spread = Spread::new(nodes[..rank as usize].iter().filter(is_here).count()).map(Box::new);

@@ -1,11 +1,11 @@
 //! How a call waits: it polls while it has a core of its own, then yields the core, then sleeps until something arrives.
 //!
 //! With several threads in the library, one of the waiting threads sleeps on the transports' descriptors. The others sleep until
-//! it reports that something has moved, or until it leaves and one of them takes its place.
+//! a thread finds that their wait has ended ([`super::resting`]), or until the last one that is awake leaves and one of them takes its place.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::resting::{Alarm, Condition, look_for_all};
 use super::waiting::{TURN, Waiting};
 use super::{Guard, Runtime, State};
 
@@ -23,9 +23,6 @@ const FAR: Duration = Duration::from_secs(5);
 
 /// Most waits of a rank with a core of its own end within this many polls, for which nothing is set up.
 const POLLS: u32 = 16;
-
-/// Counts movements, for threads that wait while another one polls.
-static MOVED: AtomicU32 = AtomicU32::new(0);
 
 impl Runtime {
     /// Waits until `done` returns a result, and advances everything until then.
@@ -82,11 +79,20 @@ impl Guard<'_> {
     /// Waits until `done` says so. Compiled once: it is most of a wait's code, and none of a short wait's time.
     #[cold]
     #[inline(never)]
-    fn wait_long(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) {
+    fn wait_long(&mut self, done: &mut Condition<'_>) {
         let mut idle = Idle::default();
+        self.waiting.awake += 1;
         loop {
             if done(self, Moment::Look) {
                 break;
+            }
+            if !self.waiting.resting.is_empty() {
+                look_for_all(self);
+                if self.waiting.resting.has_woken() {
+                    // They may have to run on this core.
+                    self.unlocked(std::thread::yield_now);
+                    continue;
+                }
             }
             if self.step() {
                 idle = Idle::default();
@@ -94,6 +100,8 @@ impl Guard<'_> {
                 continue;
             }
             match idle.next(&self.waiting) {
+                // Other threads of this process need the core.
+                Pause::Spin if self.waiting.lacks_cores() => self.unlocked(std::thread::yield_now),
                 Pause::Spin => {
                     std::hint::spin_loop();
                     self.let_others_in();
@@ -115,9 +123,14 @@ impl Guard<'_> {
                 }
             }
         }
-        if self.waiting.others > 0 {
-            // One of them takes this thread's place.
-            wake_threads();
+        self.waiting.awake -= 1;
+        self.hand_over();
+    }
+
+    /// Called by a thread that will not make progress any more: if it was the last one, one of those that sleep takes its place.
+    pub(super) fn hand_over(&mut self) {
+        if self.waiting.awake == 0 && !self.waiting.has_sleeper {
+            self.waiting.resting.wake_one();
         }
     }
 
@@ -150,11 +163,22 @@ impl Guard<'_> {
 
     /// Runs a closure without the lock.
     pub fn unlocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
-        self.wake_finished();
-        self.runtime.lock.release();
+        self.release();
         let result = body();
         self.runtime.lock.acquire();
         result
+    }
+
+    /// Releases the lock, and wakes the threads whose waits have ended.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.waiting.resting.is_empty() {
+            return self.runtime.lock.release();
+        }
+        self.wake_finished();
+        let woken = self.waiting.resting.take_woken();
+        self.runtime.lock.release();
+        woken.ring();
     }
 
     #[inline]
@@ -164,29 +188,31 @@ impl Guard<'_> {
         }
     }
 
-    /// Wakes the sleeping threads if requests have ended since they were last woken: one of these may be theirs.
+    /// Finds the sleeping threads whose waits have ended, if requests have ended since the last look.
     #[inline]
-    pub fn wake_finished(&mut self) {
-        let finished = self.engine.finished() + self.outboxes.ended();
-        if self.waiting.reported != finished {
+    pub(super) fn wake_finished(&mut self) {
+        if self.waiting.resting.is_empty() {
+            return;
+        }
+        loop {
+            let finished = self.engine.finished() + self.outboxes.ended();
+            if self.waiting.reported == finished {
+                return;
+            }
             self.waiting.reported = finished;
-            self.wake_others();
+            look_for_all(self);
         }
     }
 
-    /// Wakes the sleeping threads, so that they check for themselves.
+    /// Something that a sleeping thread may wait for has changed, but no request has ended.
     pub fn wake_others(&mut self) {
         self.movements += 1;
-        if self.waiting.others > 0 {
-            wake_threads();
-        }
-        if let Some(bell) = &self.waiting.sleeper {
-            bell.ring();
-        }
+        look_for_all(self);
+        self.waiting.resting.wake_sleeper();
     }
 
     /// Sleeps, unless the last check returns the result.
-    pub(super) fn sleep(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
+    pub(super) fn sleep(&mut self, done: &mut Condition<'_>) -> bool {
         let announced = self.outboxes.announce_sleep();
         let state = &mut **self;
         if !announced.is_empty() && state.outboxes.progress(&state.engine) {
@@ -199,7 +225,7 @@ impl Guard<'_> {
         there
     }
 
-    fn sleep_announced(&mut self, done: &mut dyn FnMut(&mut State, Moment) -> bool) -> bool {
+    fn sleep_announced(&mut self, done: &mut Condition<'_>) -> bool {
         if self.engine.lends() {
             // No wake-up comes when a peer has finished reading lent memory.
             self.unlocked(std::thread::yield_now);
@@ -210,17 +236,11 @@ impl Guard<'_> {
             self.waiting.share_cores();
         }
         self.waiting.shares_session = self.engine.transport().shares_session();
-        if self.waiting.sleeper.is_some() {
-            let seen = MOVED.load(Ordering::Acquire);
+        if self.waiting.has_sleeper {
             let there = done(self, Moment::Sleep);
-            if !there && !self.engine.lends() {
-                self.waiting.others += 1;
-                self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
-                self.waiting.others -= 1;
-                self.waiting.slept();
-            }
+            let over = !there && !self.engine.lends() && self.rest(done, limit);
             let awake = done(self, Moment::Awake);
-            return there || awake;
+            return there || over || awake;
         }
         if self.comms.names.has_foreign() {
             self.reach_awaited();
@@ -231,24 +251,37 @@ impl Guard<'_> {
             return false;
         };
         let there = done(self, Moment::Sleep);
-        if !there && !self.engine.lends() {
-            // Before the mark is set: this thread need not be woken.
-            self.wake_finished();
-            self.waiting.sleeper = Some(sleep.bell());
-            self.unlocked(|| sleep.sleep());
-            self.waiting.sleeper = None;
-            self.waiting.slept();
-            if self.waiting.others > 0 {
-                // The arrived messages may be for those threads, which this thread would not notice.
-                wake_threads();
-            }
-        }
+        let over = !there && !self.engine.lends() && {
+            self.waiting.has_sleeper = true;
+            let alarm = Alarm::Bell(sleep.bell());
+            let over = self.asleep(done, alarm, |_| sleep.sleep());
+            self.waiting.has_sleeper = false;
+            over
+        };
         self.engine.transport_mut().wake();
         if self.engine.transport_mut().was_told() {
             self.hear_losses();
         }
         let awake = done(self, Moment::Awake);
-        there || awake
+        there || over || awake
+    }
+
+    /// Sleeps while another thread sleeps on the descriptors; returns whether the wait has ended meanwhile.
+    fn rest(&mut self, done: &mut Condition<'_>, limit: Duration) -> bool {
+        self.waiting.awake -= 1;
+        let over = self.asleep(done, Alarm::word(), |alarm| alarm.sleep(limit));
+        self.waiting.awake += 1;
+        over
+    }
+
+    /// Sleeps by `body`, without the lock, until the alarm goes off; returns whether another thread has found that the wait has ended.
+    #[expect(unsafe_code, reason = "the condition is lent to other threads")]
+    fn asleep(&mut self, done: &mut Condition<'_>, alarm: Alarm, body: impl FnOnce(&Alarm)) -> bool {
+        // SAFETY: this thread does not use the condition before it removes it.
+        let number = unsafe { self.waiting.resting.add(done, alarm.clone()) };
+        self.unlocked(|| body(&alarm));
+        self.waiting.slept();
+        self.waiting.resting.remove(number)
     }
 }
 
@@ -262,11 +295,6 @@ pub enum Moment {
     Sleep,
     /// After the sleep, in any case.
     Awake,
-}
-
-fn wake_threads() {
-    MOVED.fetch_add(1, Ordering::Release);
-    super::lock::futex_wake(&MOVED, i32::MAX);
 }
 
 /// How long nothing has moved, in one wait.

@@ -8,8 +8,11 @@
 
 use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use super::resting::Resting;
 use super::spread::Spread;
-use crate::transport::Bell;
 
 /// How calls of this process wait.
 #[derive(Debug)]
@@ -26,11 +29,15 @@ pub(super) struct Waiting {
     pub(super) is_set: bool,
     /// The time to yield between polls after that.
     pub(super) yield_for: Duration,
-    /// Wakes the thread that sleeps on the descriptors, if there is one.
-    pub(super) sleeper: Option<Bell>,
-    /// The number of threads that wait for it.
-    pub(super) others: u32,
-    /// How many requests had ended when the sleeping threads were last woken.
+    /// Whether a thread sleeps on the descriptors.
+    pub(super) has_sleeper: bool,
+    /// The threads that sleep.
+    pub(super) resting: Resting,
+    /// How many threads wait for something and make progress, the one that sleeps on the descriptors among them.
+    pub(super) awake: u32,
+    /// How many cores this process may use.
+    pub(super) cores: u32,
+    /// How many requests had ended when it was last found out whose waits had ended.
     pub(super) reported: u64,
     /// Whether the other ranks of this node belong to the session of this process.
     pub(super) shares_session: bool,
@@ -49,6 +56,13 @@ impl Waiting {
         self.is_set = spin.is_some();
         self.most = if oversubscribed || self.is_set { Duration::ZERO } else { SPIN };
         self.spin = spin.unwrap_or(self.most.min(FIRST));
+    }
+
+    /// Called by the first thread, before the program may bind others.
+    pub(super) fn count_cores(&mut self) {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+        let cores = (0..CpuSet::count()).filter(|core| allowed.is_set(*core) == Ok(true)).count();
+        self.cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
     }
 
     /// Called after a yield that took this long.
@@ -86,9 +100,15 @@ impl Waiting {
         self.shares_session || (self.spin.is_zero() && !self.most.is_zero())
     }
 
+    /// Whether threads of this process that are in the library have no core: more are awake than there are cores, or the wait of one has ended that
+    /// has not noticed it yet.
+    pub(super) fn lacks_cores(&self) -> bool {
+        self.awake > self.cores || self.resting.has_over()
+    }
+
     /// Whether a thread sleeps in a call.
-    pub(super) fn has_sleeper(&self) -> bool {
-        self.sleeper.is_some() || self.others > 0
+    pub(super) fn has_resting(&self) -> bool {
+        !self.resting.is_empty()
     }
 
     /// Called before a yield.
@@ -125,8 +145,10 @@ impl Default for Waiting {
             long_turns: 0,
             is_set: false,
             yield_for: YIELD,
-            sleeper: None,
-            others: 0,
+            has_sleeper: false,
+            resting: Resting::default(),
+            awake: 0,
+            cores: 1,
             reported: 0,
             shares_session: false,
             sleeps: 0,
