@@ -59,6 +59,8 @@ pub(super) struct Core {
     pub(super) has_news: bool,
     /// Counts lost peers and revoked contexts.
     pub(super) alarms: u64,
+    /// Changes when a peer is lost or has finalized.
+    pub(super) partings: u64,
 }
 
 impl Core {
@@ -95,6 +97,7 @@ impl Core {
             notes: Vec::new(),
             has_news: false,
             alarms: 0,
+            partings: 0,
         }
     }
 
@@ -249,6 +252,7 @@ impl Core {
     /// contexts of which a lost peer is a member.
     fn lose_member(&mut self, peer: Peer) {
         let is_lost = self.peers.is_lost(peer);
+        self.partings += 1;
         if is_lost {
             self.peers.departures += 1;
             self.alarms += 1;

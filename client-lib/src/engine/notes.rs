@@ -42,6 +42,11 @@ impl<T: Transport> Engine<T> {
         self.core.alarms
     }
 
+    /// Changes when a peer is lost or has finalized.
+    pub fn partings(&self) -> u64 {
+        self.core.partings
+    }
+
     /// Whether a peer is lost or has finalized.
     pub fn has_gone(&self, peer: Peer) -> bool {
         self.core.peers.is_lost(peer) || self.core.peers.has_finalized(peer)

@@ -507,6 +507,8 @@ impl Core {
                     None => self.keep(Message { from: self.me, envelope, content }),
                     Some(sign) => self.keep_signed(self.me, envelope, sign, content),
                 }
+                // Another thread may probe for it.
+                self.finished += 1;
                 Started::Over(sent_whole(&buffer))
             }
             Ok(Match::Unexpected) => self.start(

@@ -1,7 +1,7 @@
 //! The threads that sleep while others make progress.
 //!
-//! A thread that finds its condition true for a sleeping thread wakes that one: so a message wakes the thread that waits for it, and no other
-//! one. Before, all threads woke up and looked for themselves.
+//! Each lends its condition to the others. Whoever makes progress calls it, and wakes the thread if its wait has ended: so a message wakes
+//! the thread that waits for it, and no other one.
 
 #![expect(unsafe_code, reason = "the conditions of threads that sleep are called from others, with the lock held")]
 
@@ -157,6 +157,12 @@ pub(super) fn look_for_all(state: &mut State) {
         }
     }
     resting.woken.append(&mut state.waiting.resting.woken);
+    // A wait whose peer is gone may end only before a sleep: the threads must look for themselves.
+    let partings = state.engine.partings();
+    if std::mem::replace(&mut state.waiting.partings, partings) != partings {
+        let others = resting.threads.iter().filter(|thread| !thread.is_over);
+        resting.woken.extend(others.map(Thread::rouse));
+    }
     state.waiting.resting = resting;
 }
 

@@ -33,7 +33,9 @@ pub(super) fn run(end: &End) {
             idle = 0;
             // A program that sleeps in a call makes progress by itself.
             let mut guard = RUNTIME.visit();
+            guard.waiting.awake += 1;
             let has_slept = serve(&mut guard, end);
+            guard.waiting.awake -= 1;
             guard.hand_over();
             drop(guard);
             period = if has_slept { PERIOD } else { (2 * period).min(PERIOD_MAX) };

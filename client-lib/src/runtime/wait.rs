@@ -153,7 +153,12 @@ impl Guard<'_> {
         match self.collectives.next_call() {
             None => moved,
             Some((id, call)) => {
+                // It may take long, and this thread makes no progress meanwhile.
+                let counted = self.waiting.awake.min(1);
+                self.waiting.awake -= counted;
+                self.hand_over();
                 self.unlocked(|| call.perform());
+                self.waiting.awake += counted;
                 self.collectives.called(id);
                 self.movements += 1;
                 true
@@ -176,6 +181,9 @@ impl Guard<'_> {
             return self.runtime.lock.release();
         }
         self.wake_finished();
+        if self.waiting.has_sleeper && self.engine.transport().is_outdated() {
+            self.waiting.resting.wake_sleeper();
+        }
         let woken = self.waiting.resting.take_woken();
         self.runtime.lock.release();
         woken.ring();
@@ -238,7 +246,8 @@ impl Guard<'_> {
         self.waiting.shares_session = self.engine.transport().shares_session();
         if self.waiting.has_sleeper {
             let there = done(self, Moment::Sleep);
-            let over = !there && !self.engine.lends() && self.rest(done, limit);
+            let alarm = Alarm::word();
+            let over = !there && !self.engine.lends() && self.asleep(done, &alarm, || alarm.sleep(limit));
             let awake = done(self, Moment::Awake);
             return there || over || awake;
         }
@@ -253,8 +262,7 @@ impl Guard<'_> {
         let there = done(self, Moment::Sleep);
         let over = !there && !self.engine.lends() && {
             self.waiting.has_sleeper = true;
-            let alarm = Alarm::Bell(sleep.bell());
-            let over = self.asleep(done, alarm, |_| sleep.sleep());
+            let over = self.asleep(done, &Alarm::Bell(sleep.bell()), || sleep.sleep());
             self.waiting.has_sleeper = false;
             over
         };
@@ -266,20 +274,14 @@ impl Guard<'_> {
         there || over || awake
     }
 
-    /// Sleeps while another thread sleeps on the descriptors; returns whether the wait has ended meanwhile.
-    fn rest(&mut self, done: &mut Condition<'_>, limit: Duration) -> bool {
-        self.waiting.awake -= 1;
-        let over = self.asleep(done, Alarm::word(), |alarm| alarm.sleep(limit));
-        self.waiting.awake += 1;
-        over
-    }
-
     /// Sleeps by `body`, without the lock, until the alarm goes off; returns whether another thread has found that the wait has ended.
     #[expect(unsafe_code, reason = "the condition is lent to other threads")]
-    fn asleep(&mut self, done: &mut Condition<'_>, alarm: Alarm, body: impl FnOnce(&Alarm)) -> bool {
+    fn asleep(&mut self, done: &mut Condition<'_>, alarm: &Alarm, body: impl FnOnce()) -> bool {
         // SAFETY: this thread does not use the condition before it removes it.
         let number = unsafe { self.waiting.resting.add(done, alarm.clone()) };
-        self.unlocked(|| body(&alarm));
+        self.waiting.awake -= 1;
+        self.unlocked(body);
+        self.waiting.awake += 1;
         self.waiting.slept();
         self.waiting.resting.remove(number)
     }

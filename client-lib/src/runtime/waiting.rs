@@ -33,10 +33,12 @@ pub(super) struct Waiting {
     pub(super) has_sleeper: bool,
     /// The threads that sleep.
     pub(super) resting: Resting,
-    /// How many threads wait for something and make progress, the one that sleeps on the descriptors among them.
+    /// How many threads make progress while they wait, without those that sleep; the background thread counts while it serves.
     pub(super) awake: u32,
     /// How many cores this process may use.
     pub(super) cores: u32,
+    /// The losses and farewells of peers that the sleeping threads know of.
+    pub(super) partings: u64,
     /// How many requests had ended when it was last found out whose waits had ended.
     pub(super) reported: u64,
     /// Whether the other ranks of this node belong to the session of this process.
@@ -60,9 +62,10 @@ impl Waiting {
 
     /// Called by the first thread, before the program may bind others.
     pub(super) fn count_cores(&mut self) {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-        let cores = (0..CpuSet::count()).filter(|core| allowed.is_set(*core) == Ok(true)).count();
-        self.cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+        let allowed = sched_getaffinity(Pid::from_raw(0));
+        let count = |allowed: CpuSet| (0..CpuSet::count()).filter(|core| allowed.is_set(*core) == Ok(true)).count();
+        // Of more cores than the set has room for, there are enough.
+        self.cores = allowed.ok().and_then(|allowed| u32::try_from(count(allowed)).ok()).unwrap_or(u32::MAX);
     }
 
     /// Called after a yield that took this long.
@@ -149,6 +152,7 @@ impl Default for Waiting {
             resting: Resting::default(),
             awake: 0,
             cores: 1,
+            partings: 0,
             reported: 0,
             shares_session: false,
             sleeps: 0,

@@ -63,6 +63,8 @@ pub struct Routes {
     polls: u32,
     /// A descriptor of no transport has become ready.
     is_told: bool,
+    /// See [`Routes::is_outdated`].
+    is_outdated: bool,
     /// This node's address as the launcher advertises it.
     advertised: Option<IpAddr>,
 }
@@ -239,6 +241,7 @@ impl Routes {
     /// meanwhile.
     pub fn prepare_sleep(&mut self, limit: Duration) -> Option<Sleep> {
         let mut limit = limit;
+        self.is_outdated = false;
         if let Some(tcp) = &mut self.tcp {
             limit = tcp.prepare_sleep().map_or(limit, |within| within.min(limit));
             if limit.is_zero() {
@@ -268,6 +271,12 @@ impl Routes {
     /// without shared memory.
     pub fn watch_bell(&self, bell: OwnedFd) -> Option<Watched> {
         self.shm.as_ref()?.watch_bell(bell).ok()
+    }
+
+    /// Whether what [`Routes::prepare_sleep`] has found and asked for may not hold any more, because another thread has taken a report of the
+    /// descriptors, or could not send: then the sleep must be prepared anew.
+    pub fn is_outdated(&self) -> bool {
+        self.is_outdated
     }
 
     /// Withdraws the announcement of [`Routes::prepare_sleep`].
@@ -332,7 +341,7 @@ impl Routes {
         }
         let mut ready = false;
         for report in reports.iter() {
-            ready = true;
+            (ready, self.is_outdated) = (true, true);
             self.on_ready(report);
         }
         match &mut self.tcp {
@@ -410,11 +419,15 @@ impl Transport for Routes {
 
     #[inline]
     fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
-        match (self.route(to), &mut self.shm, &mut self.tcp) {
+        let sent = match (self.route(to), &mut self.shm, &mut self.tcp) {
             (Some(Route::Shm), Some(shm), _) => shm.try_send(to, frame, payload),
             (Some(Route::Tcp), _, Some(tcp)) => tcp.try_send(to, frame, payload),
             _ => Err(Refusal::Lost),
+        };
+        if sent.is_err() {
+            self.is_outdated = true;
         }
+        sent
     }
 
     #[inline]
@@ -426,10 +439,14 @@ impl Transport for Routes {
         may_stay: bool,
         sink: &mut S,
     ) -> Result<Option<Loan>, Refusal> {
-        match (self.route(to), &mut self.shm) {
+        let sent = match (self.route(to), &mut self.shm) {
             (Some(Route::Shm), Some(shm)) => shm.try_lend(to, frame, buffer, may_stay, sink),
             _ => self.try_send(to, frame, Payload::new(buffer, 0, buffer.len())).map(|()| None),
+        };
+        if sent.is_err() {
+            self.is_outdated = true;
         }
+        sent
     }
 
     fn redeem<S: Sink>(&mut self, to: Peer, loan: Loan, buffer: &Buffer, must: bool, sink: &mut S) -> bool {
@@ -442,6 +459,11 @@ impl Transport for Routes {
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
         let came = self.shm.as_mut().is_some_and(|shm| shm.poll(sink));
+        if let Some(shm) = &mut self.shm
+            && shm.has_looked()
+        {
+            self.is_outdated = true;
+        }
         if self.poller.is_some() { self.poll_tcp(sink) | came } else { came }
     }
 

@@ -131,6 +131,8 @@ pub struct Shm {
     unsettled: bool,
     /// Polls since the sockets were last looked at.
     polls: u32,
+    /// It has taken reports of the descriptors.
+    has_looked: bool,
     names: HashMap<ProcessName, u16>,
     losses: Vec<(Peer, String)>,
     /// The process manager's message about the end of the job.
@@ -203,6 +205,7 @@ impl Shm {
             vacant: Vec::new(),
             unsettled: false,
             polls: 0,
+            has_looked: false,
             names: HashMap::new(),
             losses: Vec::new(),
             news: None,
@@ -385,6 +388,7 @@ impl Shm {
     pub fn poll_sockets<S: Sink>(&mut self, sink: &mut S) -> bool {
         self.polls = 0;
         let mut came = self.look();
+        self.has_looked |= came;
         if self.unsettled {
             came |= self.settle(Instant::now(), sink);
         }
@@ -497,6 +501,12 @@ impl Shm {
     /// Reverts [`Shm::prepare_sleep`].
     pub fn awake(&mut self) {
         self.segment.ring().awake();
+    }
+
+    /// Whether a poll has taken reports of the descriptors since the last call: then nobody else finds them.
+    #[inline]
+    pub fn has_looked(&mut self) -> bool {
+        std::mem::take(&mut self.has_looked)
     }
 
     /// When to poll again at the latest, even if nothing arrives.

@@ -50,7 +50,7 @@ struct call {
 static MPI_Datatype dense = MPI_UNSIGNED, spaced;
 
 static unsigned element(const struct call *c, int from, int to, int i) {
-    return (unsigned)value(c->round * 65537 + from * 257 + to, i);
+    return (unsigned)value((int)((unsigned)c->round * 65537u + (unsigned)(from * 257 + to)), i);
 }
 
 /* Makes one side with blocks of these lengths; its elements have gaps if `stride` is 2. */
@@ -305,6 +305,10 @@ static void end(struct call *c) {
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     int rounds = argc > 1 ? atoi(argv[1]) : 100, seed = argc > 2 ? atoi(argv[2]) : 1;
+    if (size > MEMBERS) {
+        fprintf(stderr, "mixed is for at most %d ranks\n", MEMBERS);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     unsigned longest = argc > 3 ? (unsigned)atoi(argv[3]) : 100000;
     MPI_Comm comms[4];
     comms[0] = MPI_COMM_WORLD;

@@ -5,7 +5,7 @@
 //!  slot of a member:   | pid | word's address | word | length, address | length, address | …      a pair for each other member
 //! ```
 //!
-//! A member that has only short blocks leaves these as in every call. Which of both it has done follows from the longest of its blocks, which
+//! A member that has only short blocks leaves these as in every call. Which of the two it has done follows from the longest of its blocks, which
 //! it says with its stamp.
 
 #![expect(unsafe_code, reason = "what a member has left is read through a pointer")]

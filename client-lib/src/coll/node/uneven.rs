@@ -144,7 +144,7 @@ impl<'a> UnevenWork<'a> {
             {
                 let (longest, most) = (self.longest_of_all(node, number), most(self.call, node) as u64);
                 let are_offered = offers::are_made(node);
-                // A member with short blocks takes up to `most` bytes at once, without asking.
+                // `UnevenBrief` ends a call of up to `most` bytes in one operation, so such a call must not go by messages.
                 let in_pieces = (16 * most).min(PIECED_FOR_EACH / 2).max(most);
                 if longest > if are_offered { offers::NONE - 1 } else { in_pieces } {
                     return Some(Ok(Rest::All));
