@@ -4,7 +4,7 @@
  *
  * KIND is a name from the table `kinds` below. The sizes are all powers of two up to LONGEST bytes, and the sizes given. Rank 0 prints one
  * JSON object per cell and line: the name of the figure, the number of ranks, the size in bytes, and in microseconds the median, the best
- * and the 99th percentile of its samples. A sample is the time that the slowest rank needs for one operation (for several of them, if one is
+ * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`). A sample is the time that the slowest rank needs for one operation (for several of them, if one is
  * too short for the clock). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
@@ -104,6 +104,9 @@ static int ascending(const void *a, const void *b) {
 
 static double samples[MOST_SAMPLES], slowest[MOST_SAMPLES];
 
+/* The time of all samples together, with the barriers before them. */
+static double whole;
+
 /* Sets the first `count` of `slowest` to the times of the slowest rank, sorted. */
 static void take_slowest(int count) {
     MPI_Allreduce(samples, slowest, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -127,9 +130,11 @@ static long times_of(Repeat *repeat, Cell *cell) {
 /* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
 static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
     double start = now(), spent = 0;
+    whole = 0;
     int count = 0, more = FEWEST_SAMPLES, next = 0;
     while (more > 0 && count < MOST_SAMPLES) {
         next += more;
+        double begun = now();
         for (; count < next && count < MOST_SAMPLES; count++) {
             if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);
@@ -139,6 +144,7 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
             samples[count] = took / (double)times;
             spent += took;
         }
+        whole += now() - begun;
         /* Rank 0 decides, now and then, so that deciding costs little. */
         more = spent >= budget || now() - start >= COSTLY ? 0 : spent / count < 1e-4 ? 32 : 4;
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -148,14 +154,14 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
     return count;
 }
 
-/* Prints a cell. `less` seconds of each sample do not count. */
-static void tell(const Cell *c, const char *suffix, int count, double factor, double less) {
-    double shown[3] = {slowest[count / 2], slowest[0], slowest[count * 99 / 100]};
-    for (int i = 0; i < 3; i++) /* Never nothing, because ratios are computed from it. */
+/* Prints a cell of samples of so many operations. `less` seconds of each operation do not count. */
+static void tell(const Cell *c, const char *suffix, int count, long times, double factor, double less) {
+    double shown[4] = {slowest[count / 2], slowest[0], slowest[count * 99 / 100], whole / count / (double)times};
+    for (int i = 0; i < 4; i++) /* Never nothing, because ratios are computed from it. */
         shown[i] = (shown[i] - less > less / 100 ? shown[i] - less : less / 100) * factor;
     if (rank == 0)
-        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"samples\":%d}\n", c->name, suffix,
-               size, c->bytes, shown[0], shown[1], shown[2], count);
+        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"whole\":%.5g,\"samples\":%d}\n",
+               c->name, suffix, size, c->bytes, shown[0], shown[1], shown[2], shown[3], count);
     fflush(stdout);
 }
 
@@ -165,7 +171,7 @@ static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrie
     repeat(cell, times);
     int count = sample(repeat, cell, barrier, times);
     take_slowest(count);
-    tell(cell, suffix, count, factor, cell->compute);
+    tell(cell, suffix, count, times, factor, cell->compute);
     return slowest[count / 2];
 }
 

@@ -32,6 +32,8 @@ struct Took {
     median: f64,
     best: f64,
     p99: f64,
+    /// The whole loop, divided by the operations.
+    whole: f64,
 }
 
 /// One cell: what rsd's library needed in relation to the better of the others.
@@ -43,6 +45,8 @@ pub(super) struct Ratios {
     pub best: f64,
     /// As `median`, for the 99th percentiles.
     pub p99: f64,
+    /// As `median`, for the whole loops, barriers included; NaN if they were not measured.
+    pub whole: f64,
     /// What rsd's library needed: the median of the rounds' medians, in microseconds.
     pub us: f64,
 }
@@ -81,7 +85,7 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
             ranks: line["np"].as_u64().unwrap_or(0),
             bytes: line["bytes"].as_u64().unwrap_or(0),
         };
-        let took = Took { median: number("median"), best: number("best"), p99: number("p99") };
+        let took = Took { median: number("median"), best: number("best"), p99: number("p99"), whole: number("whole") };
         rounds.entry(place).or_default().entry(text("round")).or_default().push((text("mpi"), took));
     }
     let ratios =
@@ -90,24 +94,27 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
 }
 
 fn ratios(rounds: impl Iterator<Item = Vec<(String, Took)>>) -> Option<Ratios> {
-    let (mut medians, mut p99s, mut us, mut ours, mut theirs) =
-        (Vec::new(), Vec::new(), Vec::new(), f64::MAX, f64::MAX);
+    let (mut medians, mut p99s, mut wholes, mut us) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut theirs) = (f64::MAX, f64::MAX);
     for round in rounds {
         let Some((_, mine)) = round.iter().find(|(mpi, _)| mpi == OURS) else { continue };
         let others = || round.iter().filter(|(mpi, _)| mpi != OURS).map(|(_, took)| took);
         let least = |of: fn(&Took) -> f64| others().map(of).reduce(f64::min);
-        let (Some(median), Some(best), Some(p99)) = (least(|it| it.median), least(|it| it.best), least(|it| it.p99))
+        let (Some(median), Some(best), Some(p99), Some(whole)) =
+            (least(|it| it.median), least(|it| it.best), least(|it| it.p99), least(|it| it.whole))
         else {
             continue;
         };
         medians.push(mine.median / median);
         p99s.push(mine.p99 / p99);
+        wholes.push(mine.whole / whole);
         us.push(mine.median);
         ours = ours.min(mine.best);
         theirs = theirs.min(best);
     }
     let median = median(medians)?;
-    Some(Ratios { median, best: ours / theirs, p99: self::median(p99s)?, us: self::median(us)? })
+    let (p99, whole, us) = (self::median(p99s)?, self::median(wholes)?, self::median(us)?);
+    Some(Ratios { median, best: ours / theirs, p99, whole, us })
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -134,7 +141,7 @@ mod tests {
         let line = |round: &str, mpi: &str, median: f64| {
             format!(
                 "{{\"figure\":\"latency\",\"np\":2,\"bytes\":8,\"median\":{median},\"best\":{median},\"p99\":{median},\
-                 \"round\":\"{round}\",\"way\":\"shared\",\"noisy\":false,\"mpi\":\"{mpi}\"}}\n"
+                 \"whole\":{median},\"round\":\"{round}\",\"way\":\"shared\",\"noisy\":false,\"mpi\":\"{mpi}\"}}\n"
             )
         };
         let mut text = "{\"machine\":\"2 CPUs, load 1\",\"noisy\":false}\n".to_owned();
@@ -146,7 +153,7 @@ mod tests {
         let cells = read(&text).expect("the text is valid");
         let (place, ratios) = cells.ratios.first_key_value().expect("there is a cell");
         assert_eq!((place.figure.as_str(), place.ranks, place.bytes), ("latency", 2, 8));
-        assert_eq!(*ratios, Ratios { median: 1.5, best: 0.5, p99: 1.5, us: 3.0 });
+        assert_eq!(*ratios, Ratios { median: 1.5, best: 0.5, p99: 1.5, whole: 1.5, us: 3.0 });
         assert_eq!(cells.machines, ["2 CPUs"]);
     }
 }

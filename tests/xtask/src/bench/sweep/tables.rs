@@ -33,7 +33,7 @@ const HEAD: &str = "# Sweep
 
 Written by `cargo xtask bench mpi --sweep`: do not edit. Every number is the time that rsd's library needs, divided by the time of the better of
 MPICH and Open MPI in the same round: below 1, rsd's library is faster. *Median*, *best* and *99 %* compare the medians, the shortest samples
-and the 99th percentiles. Each cell is a size; the tables show geometric means over all sizes, and the worst size. *Over* counts the cells whose
+and the 99th percentiles; *whole* the loops, that is the means with the barriers in them. Each cell is a size; the tables show geometric means over all sizes, and the worst size. *Over* counts the cells whose
 median is above 1.15, and those whose best is above 1.05. Names: *no barrier* is one operation straight after the other, otherwise there is a
 barrier before each; *computing* is what a non-blocking operation adds to a computation of its own length; *cold* uses a new buffer each time.
 
@@ -50,7 +50,8 @@ pub(super) fn summary(cells: &Cells) -> String {
     for (place, ratios) in &cells.ratios {
         ways.entry(place.way()).or_default().push((place, ratios));
     }
-    let mut text = "\n| way | cells | median | best | 99 % | over |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut text =
+        "\n| way | cells | median | best | 99 % | whole | over |\n|---|---|---|---|---|---|---|\n".to_owned();
     for (way, cells) in ways {
         let _ = writeln!(text, "| {way} | {}", columns(&cells));
     }
@@ -60,15 +61,23 @@ pub(super) fn summary(cells: &Cells) -> String {
 fn columns(cells: &[(&Place, &Ratios)]) -> String {
     let mean = |of: fn(&Ratios) -> f64| geometric_mean(cells.iter().map(|(_, ratios)| of(ratios)));
     let over = |mark: f64, of: fn(&Ratios) -> f64| cells.iter().filter(|(_, ratios)| of(ratios) > mark).count();
+    let wholes: Vec<f64> = cells.iter().map(|(_, ratios)| ratios.whole).filter(|it| it.is_finite()).collect();
+    let whole = if wholes.is_empty() { f64::NAN } else { geometric_mean(wholes.into_iter()) };
     format!(
-        "{} | {:.2} | {:.2} | {:.2} | {}, {} |",
+        "{} | {:.2} | {:.2} | {:.2} | {} | {}, {} |",
         cells.len(),
         mean(|it| it.median),
         mean(|it| it.best),
         mean(|it| it.p99),
+        number(whole),
         over(MEDIAN, |it| it.median),
         over(BEST, |it| it.best)
     )
+}
+
+/// A ratio, if it was measured.
+fn number(ratio: f64) -> String {
+    if ratio.is_finite() { format!("{ratio:.2}") } else { "–".to_owned() }
 }
 
 /// A table for each way, with a row for each figure and number of ranks.
@@ -87,7 +96,7 @@ fn rows(cells: &Cells) -> String {
         if way != last {
             let _ = write!(
                 text,
-                "\n## {way}\n\n| figure | ranks | cells | median | best | 99 % | over | worst median |\n|---|---|---|---|---|---|---|---|\n"
+                "\n## {way}\n\n| figure | ranks | cells | median | best | 99 % | whole | over | worst median |\n|---|---|---|---|---|---|---|---|---|\n"
             );
             last.clone_from(&way);
         }
@@ -109,11 +118,11 @@ fn worst(cells: &Cells) -> String {
     const SHOWN: usize = 40;
     let mut all: Vec<(&Place, &Ratios)> = cells.ratios.iter().filter(|(_, ratios)| ratios.median > MEDIAN).collect();
     all.sort_by(|a, b| b.1.median.total_cmp(&a.1.median));
-    let mut text = "\n## The worst cells\n\n| way | figure | ranks | size | median | best | 99 % | us |\n|---|---|---|---|---|---|---|---|\n".to_owned();
+    let mut text = "\n## The worst cells\n\n| way | figure | ranks | size | median | best | 99 % | whole | us |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
     for (place, ratios) in all.into_iter().take(SHOWN) {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |",
+            "| {} | {} | {} | {} | {:.2} | {:.2} | {:.2} | {} | {:.2} |",
             place.way(),
             place.figure,
             place.ranks,
@@ -121,6 +130,7 @@ fn worst(cells: &Cells) -> String {
             ratios.median,
             ratios.best,
             ratios.p99,
+            number(ratios.whole),
             ratios.us
         );
     }
