@@ -44,10 +44,10 @@ pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};
 pub use manager::manager;
 pub use ports::{Ports, port_name};
+pub use resting::Moment;
 pub use spawn::{Offspring, Program, spawn};
 pub use start::{FIRST_CONTEXT, GROUPS_CONTEXT};
 pub use state::{Kept, State, World};
-pub use wait::Moment;
 
 use crate::abi::constants::MPI_SUCCESS;
 use crate::error::MpiResult;

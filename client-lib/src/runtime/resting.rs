@@ -10,31 +10,41 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::lock::{futex_wait, futex_wake};
-use super::{Moment, State};
 use crate::transport::Bell;
 
-/// Whether a wait has ended.
-pub(super) type Condition<'a> = dyn FnMut(&mut State, Moment) -> bool + 'a;
+/// Whether a wait has ended, in this state.
+pub(super) type Condition<'a, S> = dyn FnMut(&mut S, Moment) -> bool + 'a;
+
+/// When the condition of a wait is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Regularly.
+    Look,
+    /// Before a sleep: the process that causes the event must be notified first, so that at least one of both notices the
+    /// other. If `done` returns a result, there is no sleep.
+    Sleep,
+    /// After the sleep, in any case.
+    Awake,
+}
 
 /// The sleeping threads.
-#[derive(Default)]
-pub(super) struct Resting {
-    threads: Vec<Thread>,
+pub(super) struct Resting<S: 'static> {
+    threads: Vec<Thread<S>>,
     /// Those that are to be woken as soon as the lock is released: they would have to wait for it.
     woken: Vec<Alarm>,
     number: u64,
 }
 
-struct Thread {
+struct Thread<S: 'static> {
     number: u64,
-    condition: *mut Condition<'static>,
+    condition: *mut Condition<'static, S>,
     is_over: bool,
     alarm: Alarm,
 }
 
 // SAFETY: a condition lies on the stack of a thread that sleeps until it is taken from this list, which only happens with the lock held. It is
 // called only while the lock is held, so by one thread at a time, and refers to nothing that belongs to a thread but its stack.
-unsafe impl Send for Resting {}
+unsafe impl<S> Send for Resting<S> {}
 
 /// What wakes a thread.
 #[derive(Clone)]
@@ -66,15 +76,15 @@ impl Alarm {
     }
 }
 
-impl Resting {
+impl<S> Resting<S> {
     /// Adds a thread that is about to sleep until `alarm` goes off; returns its number.
     ///
     /// # Safety
     ///
     /// Until [`Resting::remove`], the condition must stay where it is, and the thread must not use it.
-    pub(super) unsafe fn add(&mut self, condition: *mut Condition<'_>, alarm: Alarm) -> u64 {
+    pub(super) unsafe fn add(&mut self, condition: *mut Condition<'_, S>, alarm: Alarm) -> u64 {
         // SAFETY: only the lifetime changes.
-        let condition = unsafe { std::mem::transmute::<*mut Condition<'_>, *mut Condition<'static>>(condition) };
+        let condition = unsafe { std::mem::transmute::<*mut Condition<'_, S>, *mut Condition<'static, S>>(condition) };
         self.number += 1;
         self.threads.push(Thread { number: self.number, condition, is_over: false, alarm });
         self.number
@@ -101,6 +111,28 @@ impl Resting {
     #[inline]
     pub(super) fn has_woken(&self) -> bool {
         !self.woken.is_empty()
+    }
+
+    /// Calls the conditions of the threads; those whose wait has ended are to be woken.
+    pub(super) fn look(&mut self, state: &mut S) {
+        for thread in self.threads.iter_mut().filter(|thread| !thread.is_over) {
+            // SAFETY: see `Resting`; the lock is held, because the state is borrowed.
+            thread.is_over = unsafe { (*thread.condition)(state, Moment::Look) };
+            if thread.is_over {
+                self.woken.push(thread.rouse());
+            }
+        }
+    }
+
+    /// Wakes all threads, so that they look for themselves.
+    pub(super) fn wake_all(&mut self) {
+        let others = self.threads.iter().filter(|thread| !thread.is_over);
+        self.woken.extend(others.map(Thread::rouse));
+    }
+
+    /// Passes on which threads are to be woken.
+    pub(super) fn leave_woken(&mut self, to: &mut Self) {
+        to.woken.append(&mut self.woken);
     }
 
     /// Wakes one thread, so that it makes progress for the others, unless one is awake already because its wait has ended: that one will
@@ -136,7 +168,7 @@ impl Woken {
     }
 }
 
-impl Thread {
+impl<S> Thread<S> {
     fn rouse(&self) -> Alarm {
         if let Alarm::Word(word) = &self.alarm {
             word.store(1, Ordering::Release);
@@ -145,28 +177,13 @@ impl Thread {
     }
 }
 
-/// Finds the sleeping threads whose wait has ended.
-pub(super) fn look_for_all(state: &mut State) {
-    // A condition may start what ends another wait, but cannot add a thread.
-    let mut resting = std::mem::take(&mut state.waiting.resting);
-    for thread in resting.threads.iter_mut().filter(|thread| !thread.is_over) {
-        // SAFETY: see `Resting`; the lock is held, because the state is borrowed.
-        thread.is_over = unsafe { (*thread.condition)(state, Moment::Look) };
-        if thread.is_over {
-            resting.woken.push(thread.rouse());
-        }
+impl<S> Default for Resting<S> {
+    fn default() -> Self {
+        Self { threads: Vec::new(), woken: Vec::new(), number: 0 }
     }
-    resting.woken.append(&mut state.waiting.resting.woken);
-    // A wait whose peer is gone may end only before a sleep: the threads must look for themselves.
-    let partings = state.engine.partings();
-    if std::mem::replace(&mut state.waiting.partings, partings) != partings {
-        let others = resting.threads.iter().filter(|thread| !thread.is_over);
-        resting.woken.extend(others.map(Thread::rouse));
-    }
-    state.waiting.resting = resting;
 }
 
-impl std::fmt::Debug for Resting {
+impl<S> std::fmt::Debug for Resting<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Resting").field("threads", &self.threads.len()).finish_non_exhaustive()
     }
@@ -185,57 +202,57 @@ mod tests {
     }
 
     /// Adds a thread for each condition.
-    fn rest<'a>(state: &mut State, conditions: &'a mut [Box<Condition<'static>>]) -> Vec<(u64, Alarm)> {
+    fn rest<'a>(resting: &mut Resting<u64>, conditions: &'a mut [Box<Condition<'static, u64>>]) -> Vec<(u64, Alarm)> {
         conditions
             .iter_mut()
             .map(|condition| {
                 let alarm = Alarm::word();
-                let pointer: *mut Condition<'a> = condition.as_mut();
+                let pointer: *mut Condition<'a, u64> = condition.as_mut();
                 // SAFETY: the conditions outlive the test, and are used through the list only.
-                (unsafe { state.waiting.resting.add(pointer, alarm.clone()) }, alarm)
+                (unsafe { resting.add(pointer, alarm.clone()) }, alarm)
             })
             .collect()
     }
 
-    fn until(movements: u64) -> Box<Condition<'static>> {
-        Box::new(move |state, _| state.movements >= movements)
+    /// A wait until the state is at least this.
+    fn until(end: u64) -> Box<Condition<'static, u64>> {
+        Box::new(move |state, _| *state >= end)
     }
 
     #[test]
     fn a_thread_whose_wait_has_ended_is_woken_and_no_other_one() {
-        let mut state = State::default();
+        let (mut resting, mut state) = (Resting::default(), 0);
         let mut conditions = [until(2), until(1), until(3)];
-        let threads = rest(&mut state, &mut conditions);
+        let threads = rest(&mut resting, &mut conditions);
         let words = || threads.iter().map(|(_, alarm)| word(alarm)).collect::<Vec<_>>();
-        look_for_all(&mut state);
-        assert_eq!((words(), state.waiting.resting.has_woken()), (vec![0, 0, 0], false));
-        state.movements = 1;
-        look_for_all(&mut state);
-        assert_eq!((words(), state.waiting.resting.has_over()), (vec![0, 1, 0], true));
+        resting.look(&mut state);
+        assert_eq!((words(), resting.has_woken()), (vec![0, 0, 0], false));
+        state = 1;
+        resting.look(&mut state);
+        assert_eq!((words(), resting.has_over()), (vec![0, 1, 0], true));
         // It is not woken twice.
-        assert_eq!(state.waiting.resting.take_woken().0.len(), 1);
-        look_for_all(&mut state);
-        assert!(!state.waiting.resting.has_woken());
-        assert!(state.waiting.resting.remove(threads[1].0) && !state.waiting.resting.remove(threads[0].0));
-        state.movements = 3;
-        look_for_all(&mut state);
-        assert_eq!((words(), state.waiting.resting.remove(threads[2].0)), (vec![0, 1, 1], true));
-        assert!(state.waiting.resting.is_empty());
+        assert_eq!(resting.take_woken().0.len(), 1);
+        resting.look(&mut state);
+        assert!(!resting.has_woken());
+        assert!(resting.remove(threads[1].0) && !resting.remove(threads[0].0));
+        state = 3;
+        resting.look(&mut state);
+        assert_eq!((words(), resting.remove(threads[2].0)), (vec![0, 1, 1], true));
+        assert!(resting.is_empty());
     }
 
     #[test]
     fn if_nobody_makes_progress_one_thread_is_woken_unless_one_is_about_to_leave() {
-        let mut state = State::default();
+        let mut resting = Resting::default();
         let mut conditions = [until(9), until(1)];
-        let threads = rest(&mut state, &mut conditions);
-        state.waiting.resting.wake_one();
+        let threads = rest(&mut resting, &mut conditions);
+        resting.wake_one();
         assert_eq!((word(&threads[0].1), word(&threads[1].1)), (1, 0));
         // It has found nothing, and goes on: its wait has not ended.
-        assert!(!state.waiting.resting.remove(threads[0].0));
-        state.movements = 1;
-        look_for_all(&mut state);
-        state.waiting.resting.take_woken().ring();
-        state.waiting.resting.wake_one();
-        assert!(!state.waiting.resting.has_woken());
+        assert!(!resting.remove(threads[0].0));
+        resting.look(&mut 1);
+        resting.take_woken().ring();
+        resting.wake_one();
+        assert!(!resting.has_woken());
     }
 }

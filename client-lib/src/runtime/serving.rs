@@ -51,7 +51,7 @@ fn serve(guard: &mut Guard<'_>, end: &End) -> bool {
         while guard.progress() {
             guard.let_others_in();
         }
-        if entries != RUNTIME.lock.entries() || guard.waiting.has_resting() {
+        if entries != RUNTIME.lock.entries() || !guard.resting.is_empty() {
             return has_slept;
         }
         let stop = guard.sleep(&mut |_, moment| moment == Moment::Sleep && end.has_come());

@@ -96,6 +96,8 @@ pub struct State {
     pub(super) background: Option<super::background::Background>,
     /// How waiting goes.
     pub(super) waiting: super::waiting::Waiting,
+    /// The threads that sleep.
+    pub(super) resting: super::resting::Resting<State>,
 }
 
 /// A message removed from matching by a matched probe.
@@ -165,6 +167,7 @@ impl Default for State {
             closes: false,
             background: None,
             waiting: super::waiting::Waiting::default(),
+            resting: super::resting::Resting::default(),
         }
     }
 }

@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::resting::{Alarm, Condition, look_for_all};
+use super::resting::{Alarm, Moment};
 use super::waiting::{TURN, Waiting};
 use super::{Guard, Runtime, State};
+
+type Condition<'a> = super::resting::Condition<'a, State>;
 
 /// After this many yields that did not give the core to another process, a process sleeps, unless yields reach all ranks of its node: the
 /// scheduler may count each rank as a session of its own, between which a yield has no effect (autogroups, under launchers that
@@ -86,9 +88,9 @@ impl Guard<'_> {
             if done(self, Moment::Look) {
                 break;
             }
-            if !self.waiting.resting.is_empty() {
+            if !self.resting.is_empty() {
                 look_for_all(self);
-                if self.waiting.resting.has_woken() {
+                if self.resting.has_woken() {
                     // They may have to run on this core.
                     self.unlocked(std::thread::yield_now);
                     continue;
@@ -101,7 +103,7 @@ impl Guard<'_> {
             }
             match idle.next(&self.waiting) {
                 // Other threads of this process need the core.
-                Pause::Spin if self.waiting.lacks_cores() => self.unlocked(std::thread::yield_now),
+                Pause::Spin if self.waiting.lacks_cores(&self.resting) => self.unlocked(std::thread::yield_now),
                 Pause::Spin => {
                     std::hint::spin_loop();
                     self.let_others_in();
@@ -130,7 +132,7 @@ impl Guard<'_> {
     /// Called by a thread that will not make progress any more: if it was the last one, one of those that sleep takes its place.
     pub(super) fn hand_over(&mut self) {
         if self.waiting.awake == 0 && !self.waiting.has_sleeper {
-            self.waiting.resting.wake_one();
+            self.resting.wake_one();
         }
     }
 
@@ -177,14 +179,14 @@ impl Guard<'_> {
     /// Releases the lock, and wakes the threads whose waits have ended.
     #[inline]
     pub(super) fn release(&mut self) {
-        if self.waiting.resting.is_empty() {
+        if self.resting.is_empty() {
             return self.runtime.lock.release();
         }
         self.wake_finished();
         if self.waiting.has_sleeper && self.engine.transport().is_outdated() {
-            self.waiting.resting.wake_sleeper();
+            self.resting.wake_sleeper();
         }
-        let woken = self.waiting.resting.take_woken();
+        let woken = self.resting.take_woken();
         self.runtime.lock.release();
         woken.ring();
     }
@@ -199,7 +201,7 @@ impl Guard<'_> {
     /// Finds the sleeping threads whose waits have ended, if requests have ended since the last look.
     #[inline]
     pub(super) fn wake_finished(&mut self) {
-        if self.waiting.resting.is_empty() {
+        if self.resting.is_empty() {
             return;
         }
         loop {
@@ -216,7 +218,7 @@ impl Guard<'_> {
     pub fn wake_others(&mut self) {
         self.movements += 1;
         look_for_all(self);
-        self.waiting.resting.wake_sleeper();
+        self.resting.wake_sleeper();
     }
 
     /// Sleeps, unless the last check returns the result.
@@ -278,25 +280,27 @@ impl Guard<'_> {
     #[expect(unsafe_code, reason = "the condition is lent to other threads")]
     fn asleep(&mut self, done: &mut Condition<'_>, alarm: &Alarm, body: impl FnOnce()) -> bool {
         // SAFETY: this thread does not use the condition before it removes it.
-        let number = unsafe { self.waiting.resting.add(done, alarm.clone()) };
+        let number = unsafe { self.resting.add(done, alarm.clone()) };
         self.waiting.awake -= 1;
         self.unlocked(body);
         self.waiting.awake += 1;
         self.waiting.slept();
-        self.waiting.resting.remove(number)
+        self.resting.remove(number)
     }
 }
 
-/// When `done` is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// Regularly.
-    Look,
-    /// Before a sleep: the process that causes the event must be notified first, so that at least one of both notices the
-    /// other. If `done` returns a result, there is no sleep.
-    Sleep,
-    /// After the sleep, in any case.
-    Awake,
+/// Finds the sleeping threads whose wait has ended.
+fn look_for_all(state: &mut State) {
+    // A condition may start what ends another wait, but cannot add a thread.
+    let mut resting = std::mem::take(&mut state.resting);
+    resting.look(state);
+    // A wait whose peer is gone may end only before a sleep: the threads must look for themselves.
+    let partings = state.engine.partings();
+    if std::mem::replace(&mut state.waiting.partings, partings) != partings {
+        resting.wake_all();
+    }
+    state.resting.leave_woken(&mut resting);
+    state.resting = resting;
 }
 
 /// How long nothing has moved, in one wait.

@@ -31,8 +31,6 @@ pub(super) struct Waiting {
     pub(super) yield_for: Duration,
     /// Whether a thread sleeps on the descriptors.
     pub(super) has_sleeper: bool,
-    /// The threads that sleep.
-    pub(super) resting: Resting,
     /// How many threads make progress while they wait, without those that sleep; the background thread counts while it serves.
     pub(super) awake: u32,
     /// How many cores this process may use.
@@ -105,13 +103,8 @@ impl Waiting {
 
     /// Whether threads of this process that are in the library have no core: more are awake than there are cores, or the wait of one has ended that
     /// has not noticed it yet.
-    pub(super) fn lacks_cores(&self) -> bool {
-        self.awake > self.cores || self.resting.has_over()
-    }
-
-    /// Whether a thread sleeps in a call.
-    pub(super) fn has_resting(&self) -> bool {
-        !self.resting.is_empty()
+    pub(super) fn lacks_cores<S>(&self, resting: &Resting<S>) -> bool {
+        self.awake > self.cores || resting.has_over()
     }
 
     /// Called before a yield.
@@ -149,7 +142,6 @@ impl Default for Waiting {
             is_set: false,
             yield_for: YIELD,
             has_sleeper: false,
-            resting: Resting::default(),
             awake: 0,
             cores: 1,
             partings: 0,
