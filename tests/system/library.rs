@@ -86,31 +86,34 @@ fn programs_pass_on_sixty_four_ranks_on_two_cores() {
     pass(1, 64, &["comms", "collectives", "nonblocking", "startup"]);
 }
 
-/// Runs ten thousand random collectives for each number of ranks.
-fn pass_mixed(nodes: usize, ranks: &[usize], setting: &str) {
+/// Runs ten thousand random collectives, and a thousand rounds of random messages, for each number of ranks.
+fn pass_at_random(nodes: usize, ranks: &[usize], setting: &str) {
     let most = ranks.iter().copied().max().unwrap_or(1);
     let dvm = Dvm::start_with(Options { nodes, slots: most.div_ceil(nodes) as u32, args: Vec::new() });
     for n in ranks {
         let (seed, n) = (n.to_string(), n.to_string());
-        let line = ["run", "-n", &n, "--map-by", "node", "-x", setting, &ours("mixed"), "10000", &seed];
-        assert_eq!(dvm.rsctl(line).ok(), format!("mixed ok on {n}\n"));
+        for (name, rounds) in [("mixed", "10000"), ("letters", "1000")] {
+            let line = ["run", "-n", &n, "--map-by", "node", "-x", setting, &ours(name), rounds, &seed];
+            assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on {n}\n"), "{setting}");
+        }
     }
 }
 
 #[test]
-fn random_collectives_give_what_they_must_on_ranks_that_share_memory() {
-    pass_mixed(1, &[1, 2, 3, 4, 5, 8], "RSD_MPI_CMA=auto");
+fn random_calls_give_what_they_must_on_ranks_that_share_memory() {
+    pass_at_random(1, &[1, 2, 3, 4, 5, 8], "RSD_MPI_CMA=auto");
+    pass_at_random(1, &[2, 3], "RSD_MPI_PROGRESS=thread");
 }
 
 #[test]
-fn random_collectives_give_what_they_must_on_ranks_that_may_not_read_each_others_memory() {
-    pass_mixed(1, &[2, 3, 6], "RSD_MPI_CMA=off");
+fn random_calls_give_what_they_must_on_ranks_that_may_not_read_each_others_memory() {
+    pass_at_random(1, &[2, 3, 6], "RSD_MPI_CMA=off");
 }
 
 #[test]
-fn random_collectives_give_what_they_must_on_several_nodes() {
-    pass_mixed(2, &[2, 3, 6], "RSD_MPI_CMA=auto");
-    pass_mixed(4, &[4, 5], "RSD_MPI_CMA=auto");
+fn random_calls_give_what_they_must_on_several_nodes() {
+    pass_at_random(2, &[2, 3, 6], "RSD_MPI_CMA=auto");
+    pass_at_random(4, &[4, 5], "RSD_MPI_CMA=auto");
 }
 
 #[test]

@@ -11,6 +11,10 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
     from(0, 0, 0, Bcast::Tree(2)),
     // Up to eight read the root's memory at the same time. Where they may not, the root copies as often: up to 4 MiB not slower than before.
     from(0, 3, 32 * KIB, Bcast::Tree(8)),
+    // Among five to seven, as a part of composed algorithms, this is modelled to take less time.
+    from(0, 5, 32 * KIB, Bcast::Tree(2)),
+    from(0, 5, 128 * KIB, Bcast::Tree(8)),
+    from(0, 8, 32 * KIB, Bcast::Tree(8)),
 ];
 
 /// By the bytes of a block.

@@ -20,10 +20,10 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
     from(8, 0, 128 * KIB, Bcast::ScatterBruck),
     from(2, 2, 0, Bcast::Leaders),
     from(2, 2, 16 * KIB, Bcast::Lanes),
+    from(2, 2, 128 * KIB, Bcast::Leaders),
+    from(2, 8, 128 * KIB, Bcast::Lanes),
     from(2, 16, 128 * KIB, Bcast::Leaders),
-    from(2, 16, MIB, Bcast::Lanes),
-    from(64, 2, 128 * KIB, Bcast::Leaders),
-    from(64, 2, MIB, Bcast::Lanes),
+    from(2, 2, MIB, Bcast::Lanes),
 ];
 
 /// By the bytes of a block.
@@ -56,11 +56,12 @@ pub(super) const ALLGATHER: &[Rule<Allgather>] = &[
     from(8, 0, 16 * KIB, Allgather::Logarithmic(2)),
     from(0, 0, MIB, Allgather::Ring),
     from(2, 2, 0, Allgather::Leaders),
-    from(2, 2, 256, Allgather::Lanes),
-    from(2, 2, 16 * KIB, Allgather::Ring),
-    from(2, 8, 256, Allgather::Leaders),
+    from(3, 2, 256, Allgather::Lanes),
+    from(3, 2, 16 * KIB, Allgather::Ring),
+    from(3, 8, 256, Allgather::Leaders),
     from(8, 2, 256, Allgather::Leaders),
     from(2, 2, 128 * KIB, Allgather::Ring),
+    from(64, 2, 128 * KIB, Allgather::Leaders),
     from(2, 64, 128 * KIB, Allgather::Leaders),
 ];
 
@@ -129,11 +130,11 @@ pub(super) const SCAN: &[Rule<Scan>] = &[
     from(64, 0, 8 * MIB, Scan::Chain(64 * KIB)),
     from(1024, 0, MIB, Scan::Doubling),
     from(2, 2, 0, Scan::Leaders),
-    from(2, 2, 128 * KIB, Scan::Chain(64 * KIB)),
-    from(8, 2, 0, Scan::Leaders),
-    from(8, 2, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(2, 2, MIB, Scan::Chain(64 * KIB)),
     from(2, 8, 0, Scan::Leaders),
-    from(2, 8, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(8, 2, MIB, Scan::Leaders),
+    from(2, 2, 8 * MIB, Scan::Chain(64 * KIB)),
+    from(64, 2, 8 * MIB, Scan::Leaders),
 ];
 
 /// By the bytes of a vector.
@@ -146,9 +147,10 @@ pub(super) const EXSCAN: &[Rule<Scan>] = &[
     from(1024, 0, MIB, Scan::Doubling),
     from(2, 2, 0, Scan::Leaders),
     from(2, 2, 128 * KIB, Scan::Chain(64 * KIB)),
-    from(8, 2, 0, Scan::Leaders),
+    from(2, 8, 128 * KIB, Scan::Leaders),
+    from(3, 2, 128 * KIB, Scan::Leaders),
     from(2, 2, MIB, Scan::Chain(64 * KIB)),
+    from(3, 8, 0, Scan::Leaders),
+    from(3, 8, 8 * MIB, Scan::Chain(64 * KIB)),
     from(64, 2, MIB, Scan::Leaders),
-    from(2, 8, 0, Scan::Leaders),
-    from(2, 8, 8 * MIB, Scan::Chain(64 * KIB)),
 ];
