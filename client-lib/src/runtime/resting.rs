@@ -1,7 +1,7 @@
 //! The threads that sleep while others make progress.
 //!
-//! Each lends its condition to the others. Whoever makes progress calls it, and wakes the thread if its wait has ended: so a message wakes
-//! the thread that waits for it, and no other one.
+//! A thread that falls asleep lends its condition to the others. A thread that makes progress calls these conditions, and wakes those threads
+//! whose waits have ended. So a message wakes only the thread that waits for it.
 
 #![expect(unsafe_code, reason = "the conditions of threads that sleep are called from others, with the lock held")]
 
@@ -20,8 +20,8 @@ pub(super) type Condition<'a, S> = dyn FnMut(&mut S, Moment) -> bool + 'a;
 pub enum Moment {
     /// Regularly.
     Look,
-    /// Before a sleep: the process that causes the event must be notified first, so that at least one of both notices the
-    /// other. If `done` returns a result, there is no sleep.
+    /// Before a sleep: the process that causes the event must be notified first, so that at least one of the two notices the
+    /// other. If the wait has ended, the thread does not sleep.
     Sleep,
     /// After the sleep, in any case.
     Awake,

@@ -183,7 +183,7 @@ impl Guard<'_> {
             return self.runtime.lock.release();
         }
         self.wake_finished();
-        if self.waiting.has_sleeper && self.engine.transport().is_outdated() {
+        if self.waiting.has_sleeper && self.engine.transport_mut().is_outdated() {
             self.resting.wake_sleeper();
         }
         let woken = self.resting.take_woken();

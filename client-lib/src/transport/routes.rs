@@ -274,9 +274,9 @@ impl Routes {
     }
 
     /// Whether what [`Routes::prepare_sleep`] has found and asked for may not hold any more, because another thread has taken a report of the
-    /// descriptors, or could not send: then the sleep must be prepared anew.
-    pub fn is_outdated(&self) -> bool {
-        self.is_outdated
+    /// descriptors, or could not send: then the sleep must be prepared anew. Says so once for each sleep that is prepared.
+    pub fn is_outdated(&mut self) -> bool {
+        std::mem::take(&mut self.is_outdated)
     }
 
     /// Withdraws the announcement of [`Routes::prepare_sleep`].

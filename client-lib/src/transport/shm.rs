@@ -503,7 +503,7 @@ impl Shm {
         self.segment.ring().awake();
     }
 
-    /// Whether a poll has taken reports of the descriptors since the last call: then nobody else finds them.
+    /// Whether a poll has taken reports of the descriptors since the last call. A thread that sleeps on the descriptors does not get these.
     #[inline]
     pub fn has_looked(&mut self) -> bool {
         std::mem::take(&mut self.has_looked)

@@ -9,7 +9,8 @@ pub(super) const BARRIER: &[Rule<Barrier>] = &[from(0, 0, 0, Barrier::Disseminat
 /// By total bytes.
 pub(super) const BCAST: &[Rule<Bcast>] = &[
     from(0, 0, 0, Bcast::Tree(2)),
-    // Up to eight read the root's memory at the same time. Where they may not, the root copies as often: up to 4 MiB not slower than before.
+    // Up to eight read the root's memory at the same time. If they may not, the root copies the data for each: on two
+    // processors, that takes longer than a pipeline from 8 MiB on.
     from(0, 3, 32 * KIB, Bcast::Tree(8)),
     // Among five to seven, as a part of composed algorithms, this is modelled to take less time.
     from(0, 5, 32 * KIB, Bcast::Tree(2)),

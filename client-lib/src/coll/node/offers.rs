@@ -47,7 +47,8 @@ pub(super) fn len(others: usize) -> usize {
 }
 
 impl Offers {
-    /// Of these blocks, one for each other member. `None` if a copy would be needed that is too long, or for which there is no memory.
+    /// Of these blocks, one for each other member. `None` if they must be copied, and the copy would be too long or
+    /// there is not enough memory for it.
     /// `may_lend`: the blocks stay as they are until the call is over.
     pub(super) fn new<'a>(blocks: impl Iterator<Item = &'a Buffer> + Clone, may_lend: bool) -> Option<Self> {
         let addresses = || blocks.clone().map(|block| Some([block.len() as u64, block.as_contiguous()? as u64]));

@@ -24,7 +24,7 @@ const PIECED: u64 = 4 << 20;
 pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 
 /// Longer blocks from one of two members to the other go as messages, if members can read each other's memory: one copy, or two at the same
-/// time, instead of two in turn (in an alltoall of different lengths, they read them). A root that only sends is done with the slot at once, so there slots pay for longer blocks.
+/// time, instead of two in turn (in an alltoall of different lengths, each reads such a block from the other's memory). A root that only sends is done with the slot at once, so there slots pay for longer blocks.
 pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
