@@ -47,20 +47,20 @@ fn every_open_mpi_sends_through_ucx_between_two_daemons() {
     }
 }
 
-/// As many ranks as a large node has, on one daemon and on four.
+/// As many ranks as a large node has, and half of them on four daemons. (64 ranks that wait in four sessions get such uneven shares
+/// of two processors from Linux that some do not run for seconds: a job then takes 4 to 18 s, with the same ranks in one session 1.7 s.)
 #[test]
-fn sixty_four_ranks_of_open_mpi_meet_on_one_daemon_and_on_four() {
-    for nodes in [1, 4] {
-        let dvm = Dvm::start_with(Options { nodes, slots: 64 / nodes as u32, args: Vec::new() });
+fn many_ranks_of_open_mpi_meet_on_one_daemon_and_on_four() {
+    for (nodes, ranks) in [(1, 64), (4, 32)] {
+        let dvm = Dvm::start_with(Options { nodes, slots: ranks / nodes as u32, args: Vec::new() });
         for mpi in [Mpi::OpenMpi4, Mpi::OpenMpi5] {
-            let run = |program: &str, arg: &str| {
-                let call = dvm.rsctl(["run", "-n", "64", &mpi.program(program), arg]);
-                // Without the module that sleeps; and 4.1 names its shared memory after the host, which the daemons have in common.
-                let on_one = if mpi == Mpi::OpenMpi4 { "self,vader" } else { "self,sm" };
-                let btl = if nodes == 1 { on_one } else { "self,tcp" };
-                call.env("OMPI_MCA_btl", btl).env("OMPI_MCA_btl_tcp_if_include", "lo").env("OMPI_MCA_pml", "ob1").ok()
-            };
-            assert_eq!(run("ring.c", "2"), "token 128\n", "{mpi:?} on {nodes} daemons");
+            let call = dvm.rsctl(["run", "-n", &ranks.to_string(), &mpi.program("ring.c"), "2"]);
+            // Without the module that sleeps; and 4.1 names its shared memory after the host, which the daemons have in common.
+            let on_one = if mpi == Mpi::OpenMpi4 { "self,vader" } else { "self,sm" };
+            let btl = if nodes == 1 { on_one } else { "self,tcp" };
+            let call =
+                call.env("OMPI_MCA_btl", btl).env("OMPI_MCA_btl_tcp_if_include", "lo").env("OMPI_MCA_pml", "ob1");
+            assert_eq!(call.ok(), format!("token {}\n", 2 * ranks), "{mpi:?} on {nodes} daemons");
         }
     }
 }
