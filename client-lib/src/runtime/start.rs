@@ -78,6 +78,9 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let here = nodes.iter().filter(is_here).count();
     let oversubscribed = here > cores();
     state.waiting.choose(settings.spin, oversubscribed);
+    if is_crowded {
+        state.waiting.expect_sharing();
+    }
     state.waiting.count_cores();
     state.waiting.number = (here == 1 && size > 1 && opened == 0).then_some(rank as usize);
     if oversubscribed && opened == 0 {

@@ -58,6 +58,13 @@ impl Waiting {
         self.spin = spin.unwrap_or(self.most.min(FIRST));
     }
 
+    /// The launcher says that ranks of the job share cores, perhaps those of this process: it begins as if yields had shown it.
+    pub(super) fn expect_sharing(&mut self) {
+        if !self.is_set {
+            self.spin = Duration::ZERO;
+        }
+    }
+
     /// Called by the first thread, before the program may bind others.
     pub(super) fn count_cores(&mut self) {
         let allowed = sched_getaffinity(Pid::from_raw(0));
@@ -233,5 +240,18 @@ mod tests {
         for yields in [(MANY * 20, us(0)), (20, us(5))] {
             assert_eq!(observed(chosen(Some(us(77)), false), &[yields]), us(77));
         }
+    }
+
+    #[test]
+    fn ranks_that_the_launcher_expects_to_share_cores_yield_at_once_until_yields_show_otherwise() {
+        let expecting = |spin| {
+            let mut waiting = chosen(spin, false);
+            waiting.expect_sharing();
+            waiting
+        };
+        assert_eq!(observed(expecting(None), &[(10, us(5))]), Duration::ZERO);
+        assert_eq!(observed(expecting(None), &[(MANY, us(0))]), LEAST);
+        assert_eq!(observed(expecting(None), &[(MANY * 20, us(0))]), SPIN);
+        assert_eq!(observed(expecting(Some(us(77))), &[(10, us(5))]), us(77));
     }
 }

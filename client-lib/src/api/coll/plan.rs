@@ -9,6 +9,7 @@ use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::coll::node::Uneven;
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Call, Here, Layout, Members, Schedule, Vector, choice};
+use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::op::Reduction;
@@ -188,15 +189,18 @@ impl<'a> On<'a> {
 }
 
 /// Which members of a communicator share a node: all members know the same. The nodes of processes of other jobs are unknown, on both
-/// sides; with such members, each process counts as a node, and whether they share processors is unknown, too.
+/// sides; with such members, each process counts as a node, and whether they share processors is unknown, too. Members on one node that
+/// do not use its memory count as nodes as well.
 pub(super) fn layout(state: &State, communicator: &Communicator) -> Layout {
     let find = || {
         let peers = communicator.parties.all();
-        let (nodes, is_crowded) =
-            state.world.as_ref().map_or((&[][..], false), |world| (&world.nodes, world.is_crowded));
-        let known: Option<Vec<u32>> = peers.iter().map(|peer| nodes.get(peer.0 as usize).copied()).collect();
-        let known = known.map(|nodes| Layout::of(nodes).crowded(is_crowded));
-        known.unwrap_or_else(|| Layout::apart(peers.len() as u32))
+        let apart = || Layout::apart(peers.len() as u32);
+        let Some(world) = &state.world else { return apart() };
+        let node = |peer: &Peer| world.nodes.get(peer.0 as usize).copied();
+        let Some(nodes) = peers.iter().map(node).collect::<Option<Vec<u32>>>() else { return apart() };
+        let layout = Layout::of(nodes);
+        let shares = layout.nodes() > 1 || world.settings.shm;
+        if shares { layout } else { apart() }.crowded(world.is_crowded)
     };
     communicator.layout.get_or_init(find).clone()
 }

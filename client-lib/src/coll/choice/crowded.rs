@@ -1,6 +1,6 @@
-//! Rules for ranks that share processors, each on a node of its own: several daemons run on one machine, or pods. What counts there is the
-//! processor time of all ranks together, and that is the number of messages: a round that all take part in costs as much as it has messages,
-//! and a rank that waits costs nothing. Found by measurements of 4 ranks on two processors, over TCP.
+//! Rules for ranks that share processors but no memory: several daemons run on one machine, or pods, or the user has switched shared memory
+//! off. What counts there is the processor time of all ranks together, and that is the number of messages: a round that all take part in
+//! costs as much as it has messages, and a rank that waits costs nothing. Found by measurements of 4 ranks on two processors, over TCP.
 //! Where a rule for eight nodes or more stands beside others, it is the modelled one: more than four ranks were not measured.
 
 use super::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan};
@@ -14,8 +14,6 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
     // With four ranks, the root sends to two instead of three: in a loop of short broadcasts, it is the bottleneck.
     from(0, 0, 0, Bcast::Tree(2)),
     from(8, 0, 0, Bcast::Tree(4)),
-    from(0, 0, 2 * KIB, Bcast::Tree(4)),
-    from(0, 0, 16 * KIB, Bcast::Tree(2)),
     from(0, 0, 128 * KIB, Bcast::Pipeline(2, 64 * KIB)),
     from(0, 0, MIB, Bcast::ScatterBruck),
     from(8, 0, 128 * KIB, Bcast::ScatterBruck),
@@ -50,8 +48,7 @@ pub(super) const REDUCE: &[Rule<Reduce>] = super::modelled::REDUCE;
 pub(super) const ALLREDUCE: &[Rule<Allreduce>] = &[
     from(0, 0, 0, Allreduce::Root),
     from(0, 0, 8 * KIB, Allreduce::Multiplying(2)),
-    from(0, 0, 64 * KIB, Allreduce::ScatterGather),
-    from(0, 0, 128 * KIB, Allreduce::Ring),
+    from(0, 0, 64 * KIB, Allreduce::Halving),
 ];
 
 /// By the bytes of the whole vector.
