@@ -14,7 +14,7 @@ use super::address;
 use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
 use super::shm::{Shm, ShmConfig, Watched};
-use super::tcp::{self, Listen, Tcp, TcpConfig};
+use super::tcp::{self, Listen, Reads, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::{Frame, FrameLimits, Loan, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
@@ -80,9 +80,11 @@ enum Route {
     Tcp,
 }
 
-/// The number of polls between two checks of TCP's descriptors, if there is also shared memory to poll, or a connection
-/// that is polled without reports: a check is a system call.
+/// The number of polls between two checks of TCP's descriptors, if there is shared memory to poll, or if all connections are read without
+/// reports: a check is a system call.
 const LOOK_EVERY: u32 = 64;
+/// The same if only some connections are read without reports: each of these reads is a system call, too, and data on the others waits.
+const LOOK_OFTEN: u32 = 2;
 
 impl Routes {
     /// The transports of a process that is alone, on a node with this address.
@@ -329,9 +331,14 @@ impl Routes {
 
     fn poll_tcp<S: Sink>(&mut self, sink: &mut S) -> bool {
         let Some(poller) = &self.poller else { return false };
-        let (came, is_hot) = self.tcp.as_mut().map_or((false, false), |tcp| (tcp.poll(sink), tcp.is_hot()));
+        let (came, reads) = self.tcp.as_mut().map_or((false, Reads::None), |tcp| (tcp.poll(sink), tcp.reads()));
         self.polls += 1;
-        if came || ((self.shm.is_some() || is_hot) && self.polls < LOOK_EVERY) {
+        let every = match reads {
+            Reads::Some => LOOK_OFTEN,
+            Reads::None if self.shm.is_none() => 1,
+            Reads::None | Reads::All => LOOK_EVERY,
+        };
+        if came || self.polls < every {
             return came;
         }
         self.polls = 0;

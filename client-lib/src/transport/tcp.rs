@@ -148,6 +148,17 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long no connection is accepted after the descriptors have run out.
 const REST: Duration = Duration::from_millis(100);
 
+/// Which connections are read in every poll, because there was data on them a short time ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// None, or so many that it is better to wait for reports.
+    None,
+    /// Some: data on others is not seen without a report.
+    Some,
+    /// All.
+    All,
+}
+
 /// The TCP part of a process's transport.
 #[derive(Debug)]
 pub struct Tcp {
@@ -401,11 +412,15 @@ impl Tcp {
         moved
     }
 
-    /// Whether [`Tcp::poll`] will most likely see the next data by itself, so that the poller need not be asked on
-    /// every poll.
+    /// Which connections [`Tcp::poll`] reads without the poller's reports.
     #[inline]
-    pub fn is_hot(&self) -> bool {
-        !self.active.is_empty() && self.active.len() <= HOT
+    pub fn reads(&self) -> Reads {
+        match self.active.len() {
+            0 => Reads::None,
+            hot if hot > HOT => Reads::None,
+            hot if hot < self.links.len() => Reads::Some,
+            _ => Reads::All,
+        }
     }
 
     /// Sends and reads on one link.

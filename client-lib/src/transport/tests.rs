@@ -5,6 +5,7 @@
 //! does; the test starts its operations meanwhile.
 
 mod datagrams;
+mod silent;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -111,33 +112,38 @@ fn next_number() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The transports of so many processes of a new job.
+fn routes_of(size: usize, over: Over) -> Vec<Routes> {
+    let job = format!("worlds {} {}", std::process::id(), next_number());
+    let node = |rank| match over {
+        Over::SharedMemory => 0,
+        Over::Tcp | Over::Rails => rank,
+        Over::Both => rank % 2,
+    };
+    let interface = match over {
+        Over::SharedMemory | Over::Tcp | Over::Both => "127.0.0.1",
+        Over::Rails => "127.0.0.1,127.0.0.2,127.0.0.3",
+    };
+    let settings = Settings { interface: Some(interface.into()), ..Settings::default() };
+    let nodes: Vec<u32> = (0..size as u32).map(node).collect();
+    let routes = |rank| {
+        let name = ProcessName::new(job.as_bytes(), rank);
+        Routes::new(Neighbourhood {
+            name,
+            nodes: &nodes,
+            settings: &settings,
+            advertised: None,
+            dial_out: Vec::new(),
+            prepared: None,
+        })
+        .expect("there is room for one more")
+    };
+    (0..size as u32).map(routes).collect()
+}
+
 impl Real<Routes> {
     fn over_routes(size: usize, over: Over) -> Self {
-        let job = format!("worlds {} {}", std::process::id(), next_number());
-        let node = |rank| match over {
-            Over::SharedMemory => 0,
-            Over::Tcp | Over::Rails => rank,
-            Over::Both => rank % 2,
-        };
-        let interface = match over {
-            Over::SharedMemory | Over::Tcp | Over::Both => "127.0.0.1",
-            Over::Rails => "127.0.0.1,127.0.0.2,127.0.0.3",
-        };
-        let settings = Settings { interface: Some(interface.into()), ..Settings::default() };
-        let nodes: Vec<u32> = (0..size as u32).map(node).collect();
-        let routes = |rank| {
-            let name = ProcessName::new(job.as_bytes(), rank);
-            Routes::new(Neighbourhood {
-                name,
-                nodes: &nodes,
-                settings: &settings,
-                advertised: None,
-                dial_out: Vec::new(),
-                prepared: None,
-            })
-            .expect("there is room for one more")
-        };
-        let routes: Vec<Routes> = (0..size as u32).map(routes).collect();
+        let routes = routes_of(size, over);
         let addresses: Arc<[Option<String>]> = routes.iter().map(Routes::address).collect();
         // Longer than one frame of any transport in use, and than several of shared memory's.
         let long = if addresses[0].is_some() { 3 << 20 } else { 200 << 10 };
