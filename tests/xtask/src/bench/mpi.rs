@@ -114,20 +114,25 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     bench.end()
 }
 
-/// The transport of the messages.
+/// The transport of the messages, and where rsd's ranks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Shared,
+    /// TCP between processes of one launcher, as with the other libraries.
     Tcp,
+    /// TCP between daemons, each with one rank. Each rank is in a session of its own, and Linux divides the processors among sessions
+    /// first; the ranks of the other libraries share one.
+    Nodes,
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 2] = [Self::Shared, Self::Tcp];
+    pub(super) const ALL: [Self; 3] = [Self::Shared, Self::Tcp, Self::Nodes];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",
             Self::Tcp => "tcp",
+            Self::Nodes => "nodes",
         }
     }
 }
@@ -168,7 +173,7 @@ pub(super) struct Bench {
 const DISTANCE: &str = "distance";
 
 const ONE_NODE: &str = "one";
-/// One rank on each for TCP.
+/// One rank on each, for [`Way::Nodes`].
 const NODES: [&str; 4] = ["node-a", "node-b", "node-c", "node-d"];
 
 impl Bench {
@@ -236,7 +241,7 @@ impl Bench {
     /// The contenders, rsd first.
     pub(super) fn contenders(&self, way: Way) -> Vec<Library> {
         let ours = self.ours.then_some(Library::Ours);
-        let ofi = (way == Way::Tcp).then_some(Library::MpichOfi);
+        let ofi = (way != Way::Shared).then_some(Library::MpichOfi);
         ours.into_iter().chain([Library::Mpich]).chain(ofi).chain([Library::OpenMpi]).collect()
     }
 
@@ -306,7 +311,7 @@ impl Bench {
         if !self.ours {
             return Ok(());
         }
-        let kinds = [("one", Way::Shared), ("two", Way::Tcp)];
+        let kinds = [("one", Way::Shared), ("two", Way::Nodes)];
         for (nodes, way) in kinds {
             let job = |setting: &'static str| {
                 move || {
@@ -359,13 +364,13 @@ impl Bench {
         };
         let program = &format!("./{program}-{library}");
         match (mpi, way) {
-            (_, Way::Shared) | (Library::OpenMpi, Way::Tcp) => {}
-            (Library::Ours, Way::Tcp) if self.hydra => drop(command.env("RSD_MPI_SHM", "off")),
-            (Library::Ours, Way::Tcp) => {}
-            (Library::Mpich, Way::Tcp) => {
+            (_, Way::Shared) | (Library::OpenMpi, Way::Tcp | Way::Nodes) => {}
+            (Library::Ours, Way::Nodes) if !self.hydra => {}
+            (Library::Ours, Way::Tcp | Way::Nodes) => drop(command.env("RSD_MPI_SHM", "off")),
+            (Library::Mpich, Way::Tcp | Way::Nodes) => {
                 command.envs([("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ucx"), ("UCX_TLS", "tcp,self")]);
             }
-            (Library::MpichOfi, Way::Tcp) => {
+            (Library::MpichOfi, Way::Tcp | Way::Nodes) => {
                 command.envs([("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")]);
             }
         }
@@ -383,8 +388,8 @@ impl Bench {
     fn rsctl(&self, way: Way) -> anyhow::Result<Command> {
         let mut command = self.stage.command("rsctl")?;
         match way {
-            Way::Shared => command.args(["run", "--dvm", ONE_NODE, "--oversubscribe"]),
-            Way::Tcp => command.args(["run", "--dvm", NODES[0], "--map-by", "node"]),
+            Way::Shared | Way::Tcp => command.args(["run", "--dvm", ONE_NODE, "--oversubscribe"]),
+            Way::Nodes => command.args(["run", "--dvm", NODES[0], "--map-by", "node"]),
         };
         Ok(command)
     }
@@ -396,7 +401,7 @@ impl Bench {
     fn mpirun(&self, way: Way) -> anyhow::Result<Command> {
         let mut command = self.stage.command(places::peer("openmpi")?.join("bin/mpirun"))?;
         command.args(["--allow-run-as-root", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]);
-        if way == Way::Tcp {
+        if way != Way::Shared {
             command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
         }
         Ok(command)

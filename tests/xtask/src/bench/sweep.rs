@@ -26,7 +26,7 @@ use crate::programs;
 use crate::setup;
 use crate::stage::Stage;
 
-const HOW: &str = "cargo xtask bench mpi --sweep [--only KIND,...] [--np 2,4,8,16] [--way shared,tcp] [--longest BYTES] \
+const HOW: &str = "cargo xtask bench mpi --sweep [--only KIND,...] [--np 2,4,8,16] [--way shared,tcp,nodes] [--longest BYTES] \
      [--rounds N] [--ms MILLISECONDS] [--noisy] [--fresh] [--draw] [--machine NAME]";
 
 /// The kinds of `sweep.c`, and whether they are between pairs of ranks.
@@ -79,7 +79,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Pairs of ranks are measured with these numbers of ranks at most: more say nothing new on few cores.
 const MOST_PAIRED: usize = 8;
-/// One rank for each of the daemons that [`Bench`] starts for TCP.
+/// One rank for each of the daemons that [`Bench`] starts for [`Way::Nodes`]; and MPICH's ranks, which poll, take seconds for a
+/// call if there are more.
 const MOST_OVER_TCP: usize = 4;
 
 struct Wanted {
@@ -191,7 +192,7 @@ fn measure(wanted: &Wanted, record: &PathBuf) -> anyhow::Result<()> {
     for &way in &wanted.ways {
         for &(kind, paired) in &wanted.kinds {
             for &ranks in &wanted.ranks {
-                if paired && ranks > MOST_PAIRED || way == Way::Tcp && ranks > MOST_OVER_TCP {
+                if paired && ranks > MOST_PAIRED || way != Way::Shared && ranks > MOST_OVER_TCP {
                     continue;
                 }
                 let ms = wanted.ms.to_string();
