@@ -111,6 +111,11 @@ fn random_calls_give_what_they_must_on_ranks_that_may_not_read_each_others_memor
 }
 
 #[test]
+fn random_calls_give_what_they_must_on_ranks_of_one_node_that_use_tcp() {
+    pass_at_random(1, &[2, 5, 8], "RSD_MPI_SHM=off");
+}
+
+#[test]
 fn random_calls_give_what_they_must_on_several_nodes() {
     pass_at_random(2, &[2, 3, 6], "RSD_MPI_CMA=auto");
     pass_at_random(4, &[4, 5], "RSD_MPI_CMA=auto");
