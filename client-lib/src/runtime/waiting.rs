@@ -58,10 +58,10 @@ impl Waiting {
         self.spin = spin.unwrap_or(self.most.min(FIRST));
     }
 
-    /// The launcher says that ranks of the job share cores, perhaps those of this process: it begins as if yields had shown it.
+    /// The launcher says that ranks of the job share cores, perhaps those of this process: a few yields suffice to show it.
     pub(super) fn expect_sharing(&mut self) {
         if !self.is_set {
-            self.spin = Duration::ZERO;
+            self.spin = self.spin.min(4 * LEAST);
         }
     }
 
@@ -243,14 +243,15 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_the_launcher_expects_to_share_cores_yield_at_once_until_yields_show_otherwise() {
+    fn ranks_that_the_launcher_expects_to_share_cores_poll_for_a_short_time_until_yields_show_what_is_true() {
         let expecting = |spin| {
             let mut waiting = chosen(spin, false);
             waiting.expect_sharing();
             waiting
         };
-        assert_eq!(observed(expecting(None), &[(10, us(5))]), Duration::ZERO);
-        assert_eq!(observed(expecting(None), &[(MANY, us(0))]), LEAST);
+        assert_eq!(observed(expecting(None), &[]), 4 * LEAST);
+        assert_eq!(observed(expecting(None), &[(3, us(5))]), Duration::ZERO);
+        assert_eq!(observed(expecting(None), &[(MANY, us(0))]), 8 * LEAST);
         assert_eq!(observed(expecting(None), &[(MANY * 20, us(0))]), SPIN);
         assert_eq!(observed(expecting(Some(us(77))), &[(10, us(5))]), us(77));
     }

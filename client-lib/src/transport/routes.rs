@@ -80,11 +80,13 @@ enum Route {
     Tcp,
 }
 
-/// The number of polls between two checks of TCP's descriptors, if there is shared memory to poll, or if all connections are read without
-/// reports: a check is a system call.
+/// The number of polls between two checks of TCP's descriptors, if all connections are read without reports, or none and there is shared
+/// memory to poll: a check is a system call.
 const LOOK_EVERY: u32 = 64;
-/// The same if only some connections are read without reports: each of these reads is a system call, too, and data on the others waits.
+/// The same if some connections are read without reports: each of these reads is a system call, too, and data on the others waits.
 const LOOK_OFTEN: u32 = 2;
+/// The same while data comes on those that are read. Sooner, a rank to which many send would read more of what it does not need yet.
+const LOOK_ANYWAY: u32 = 1024;
 
 impl Routes {
     /// The transports of a process that is alone, on a node with this address.
@@ -302,13 +304,10 @@ impl Routes {
         std::mem::take(&mut self.is_told)
     }
 
-    fn on_ready(&mut self, ready: Ready) {
+    /// Returns whether there is something new to poll over TCP.
+    fn on_ready(&mut self, ready: Ready) -> bool {
         match ready.token.owner {
-            Owner::Tcp => {
-                if let Some(tcp) = &mut self.tcp {
-                    tcp.on_ready(ready);
-                }
-            }
+            Owner::Tcp => return self.tcp.as_mut().is_some_and(|tcp| tcp.on_ready(ready)),
             Owner::Shm => {
                 if let Some(shm) = &mut self.shm {
                     shm.look_soon();
@@ -316,6 +315,7 @@ impl Routes {
             }
             Owner::Others => self.is_told = true,
         }
+        false
     }
 
     /// Made when first needed: most processes have only one thread that waits, which no other thread wakes.
@@ -338,7 +338,7 @@ impl Routes {
             Reads::None if self.shm.is_none() => 1,
             Reads::None | Reads::All => LOOK_EVERY,
         };
-        if came || self.polls < every {
+        if self.polls < every || (came && self.polls < LOOK_ANYWAY) {
             return came;
         }
         self.polls = 0;
@@ -346,13 +346,13 @@ impl Routes {
         if poller.wait(&mut reports, Duration::ZERO).is_err() {
             return came;
         }
-        let mut ready = false;
+        let mut is_new = false;
         for report in reports.iter() {
-            (ready, self.is_outdated) = (true, true);
-            self.on_ready(report);
+            self.is_outdated = true;
+            is_new |= self.on_ready(report);
         }
         match &mut self.tcp {
-            Some(tcp) if ready => tcp.poll(sink),
+            Some(tcp) if is_new => tcp.poll(sink) | came,
             Some(_) | None => came,
         }
     }

@@ -189,8 +189,8 @@ impl<'a> On<'a> {
 }
 
 /// Which members of a communicator share a node: all members know the same. The nodes of processes of other jobs are unknown, on both
-/// sides; with such members, each process counts as a node, and whether they share processors is unknown, too. Members on one node that
-/// do not use its memory count as nodes as well.
+/// sides; with such members, each process counts as a node, and whether they share processors is unknown, too. If all are on one node and
+/// do not share its memory, each counts as a node as well. (Nodes may differ in that, so it does not count if there are several.)
 pub(super) fn layout(state: &State, communicator: &Communicator) -> Layout {
     let find = || {
         let peers = communicator.parties.all();

@@ -50,7 +50,11 @@ pub(super) fn near(
 ) -> MpiResult<Near> {
     let is_shared = matches!(room, Room::Shared | Room::SharedApart);
     let by_elements = by_elements && !matches!(room, Room::Given(_) | Room::None);
-    let neighbours = if room == Room::None { vec![rank] } else { neighbours(guard, group, rank) };
+    let neighbours = match room {
+        Room::None => vec![rank],
+        Room::Given(_) | Room::Apart if !uses_shared_memory(guard) => vec![rank],
+        _ => neighbours(guard, group, rank),
+    };
     if is_shared && neighbours.len() < parts.len() {
         return Err(MpiError::new(MPI_ERR_RMA_SHARED, "the members are not all on one node, so they share no memory"));
     }
@@ -107,6 +111,11 @@ fn alone(rank: u32, mut reach: Vec<Reach>, parts: &mut [Part], room: Room, by_el
         reach[rank as usize] = Reach { place: Some(0), memory };
     }
     Ok(Near::new(board, rank, reach.into(), by_elements, None, Box::default()))
+}
+
+/// Whether the user has not switched it off, which all processes of a node do alike.
+fn uses_shared_memory(state: &State) -> bool {
+    state.world.as_ref().is_some_and(|world| world.settings.shm)
 }
 
 /// The members on this node, by rank.

@@ -14,6 +14,7 @@ pub(super) const BCAST: &[Rule<Bcast>] = &[
     // With four ranks, the root sends to two instead of three: in a loop of short broadcasts, it is the bottleneck.
     from(0, 0, 0, Bcast::Tree(2)),
     from(8, 0, 0, Bcast::Tree(4)),
+    from(8, 0, 16 * KIB, Bcast::Tree(2)),
     from(0, 0, 128 * KIB, Bcast::Pipeline(2, 64 * KIB)),
     from(0, 0, MIB, Bcast::ScatterBruck),
     from(8, 0, 128 * KIB, Bcast::ScatterBruck),

@@ -131,7 +131,9 @@ impl Process {
     fn look(&mut self) {
         let mut reports = Reports::default();
         self.poller.wait(&mut reports, Duration::ZERO).unwrap();
-        reports.iter().for_each(|ready| self.tcp.on_ready(ready));
+        for ready in reports.iter() {
+            self.tcp.on_ready(ready);
+        }
     }
 
     fn find(&mut self) {
@@ -153,7 +155,9 @@ impl Process {
         let limit = self.tcp.prepare_sleep().unwrap_or(Duration::from_secs(1));
         let mut reports = Reports::default();
         self.poller.wait(&mut reports, limit).unwrap();
-        reports.iter().for_each(|ready| self.tcp.on_ready(ready));
+        for ready in reports.iter() {
+            self.tcp.on_ready(ready);
+        }
         self.find();
         self.tcp.poll(&mut self.received);
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. Three C programs (`tests/bench/mpi/bench.c`, `rma.c` and
 //! `threads.c`) are built for each of them.
 //!
-//! With two ranks, each has a core of its own (`taskset`); with more, the kernel places them. For TCP, rsd runs two daemons, which
-//! are two nodes; the other libraries are configured not to use shared memory.
+//! With two ranks, each has a core of its own (`taskset`); with more, the kernel places them. For TCP, the libraries are
+//! configured not to use shared memory; for TCP between nodes, rsd runs several daemons.
 
 use std::ffi::OsString;
 use std::fs;
@@ -97,7 +97,7 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
             }
             "rma" => {
                 two("one-sided, shared memory", Way::Shared, "rma")?;
-                two("one-sided, TCP", Way::Tcp, "rma")?;
+                two("one-sided, TCP", Way::Nodes, "rma")?;
                 two("vectors, neighbours and threads", Way::Shared, "beside")?;
                 bench.overlaps()?;
             }
@@ -121,7 +121,7 @@ pub(super) enum Way {
     /// TCP between processes of one launcher, as with the other libraries.
     Tcp,
     /// TCP between daemons, each with one rank. Each rank is in a session of its own, and Linux divides the processors among sessions
-    /// first; the ranks of the other libraries share one.
+    /// first. The ranks of the other libraries share one, and rsd's of one daemon do if they are more than the processors.
     Nodes,
 }
 
