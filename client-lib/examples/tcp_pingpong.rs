@@ -156,9 +156,7 @@ impl End {
             self.begun = !self.tcp.connected().is_empty();
             let mut reports = Reports::default();
             self.poller.wait(&mut reports, Duration::ZERO).expect("epoll works");
-            for ready in reports.iter() {
-                self.tcp.on_ready(ready);
-            }
+            reports.iter().for_each(|ready| self.tcp.on_ready(ready));
             while let Some(peer) = self.tcp.next_wanted() {
                 self.tcp.locate(peer, Ok(&self.address));
             }

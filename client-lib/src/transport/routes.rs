@@ -304,10 +304,13 @@ impl Routes {
         std::mem::take(&mut self.is_told)
     }
 
-    /// Returns whether there is something new to poll over TCP.
-    fn on_ready(&mut self, ready: Ready) -> bool {
+    fn on_ready(&mut self, ready: Ready) {
         match ready.token.owner {
-            Owner::Tcp => return self.tcp.as_mut().is_some_and(|tcp| tcp.on_ready(ready)),
+            Owner::Tcp => {
+                if let Some(tcp) = &mut self.tcp {
+                    tcp.on_ready(ready);
+                }
+            }
             Owner::Shm => {
                 if let Some(shm) = &mut self.shm {
                     shm.look_soon();
@@ -315,7 +318,6 @@ impl Routes {
             }
             Owner::Others => self.is_told = true,
         }
-        false
     }
 
     /// Made when first needed: most processes have only one thread that waits, which no other thread wakes.
@@ -346,13 +348,14 @@ impl Routes {
         if poller.wait(&mut reports, Duration::ZERO).is_err() {
             return came;
         }
-        let mut is_new = false;
+        let mut ready = false;
         for report in reports.iter() {
-            self.is_outdated = true;
-            is_new |= self.on_ready(report);
+            (ready, self.is_outdated) = (true, true);
+            self.on_ready(report);
         }
         match &mut self.tcp {
-            Some(tcp) if is_new => tcp.poll(sink) | came,
+            // Also if the reports are of connections that were just read: data may have come since, and a yield may follow this poll.
+            Some(tcp) if ready => tcp.poll(sink) | came,
             Some(_) | None => came,
         }
     }

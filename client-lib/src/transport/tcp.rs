@@ -463,25 +463,23 @@ impl Tcp {
         !link.polled
     }
 
-    /// Returns whether it was not active.
-    fn activate(&mut self, id: u32) -> bool {
-        let Some(link) = self.links.get_mut(id) else { return false };
-        link.heat = HEAT;
-        let is_new = !std::mem::replace(&mut link.polled, true);
-        if is_new {
-            self.active.push(id);
+    fn activate(&mut self, id: u32) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.heat = HEAT;
+            if !link.polled {
+                link.polled = true;
+                self.active.push(id);
+            }
         }
-        is_new
     }
 
-    /// Handles a report of the poller; returns whether the last poll has not seen what it is about. The next poll delivers what arrived.
-    pub fn on_ready(&mut self, ready: Ready) -> bool {
+    /// Handles a report of the poller. The next poll delivers what arrived.
+    pub fn on_ready(&mut self, ready: Ready) {
         match Id::of(ready.token) {
-            Id::Link(id) => return self.activate(id),
+            Id::Link(id) => self.activate(id),
             Id::Greeting(id) => self.greet(id, Instant::now()),
             Id::Listener => self.accept(Instant::now()),
         }
-        true
     }
 
     /// Call this before sleeping until the poller reports something; returns the longest time to sleep.

@@ -131,9 +131,7 @@ impl Process {
     fn look(&mut self) {
         let mut reports = Reports::default();
         self.poller.wait(&mut reports, Duration::ZERO).unwrap();
-        for ready in reports.iter() {
-            self.tcp.on_ready(ready);
-        }
+        reports.iter().for_each(|ready| self.tcp.on_ready(ready));
     }
 
     fn find(&mut self) {
@@ -155,9 +153,7 @@ impl Process {
         let limit = self.tcp.prepare_sleep().unwrap_or(Duration::from_secs(1));
         let mut reports = Reports::default();
         self.poller.wait(&mut reports, limit).unwrap();
-        for ready in reports.iter() {
-            self.tcp.on_ready(ready);
-        }
+        reports.iter().for_each(|ready| self.tcp.on_ready(ready));
         self.find();
         self.tcp.poll(&mut self.received);
     }
