@@ -198,9 +198,9 @@ pub(super) fn layout(state: &State, communicator: &Communicator) -> Layout {
         let Some(world) = &state.world else { return apart() };
         let node = |peer: &Peer| world.nodes.get(peer.0 as usize).copied();
         let Some(nodes) = peers.iter().map(node).collect::<Option<Vec<u32>>>() else { return apart() };
-        let layout = Layout::of(nodes);
-        let shares = layout.nodes() > 1 || world.settings.shm;
-        if shares { layout } else { apart() }.crowded(world.is_crowded)
+        let by_nodes = Layout::of(nodes);
+        let layout = if by_nodes.nodes() > 1 || world.settings.shm { by_nodes } else { apart() };
+        layout.crowded(world.is_crowded)
     };
     communicator.layout.get_or_init(find).clone()
 }

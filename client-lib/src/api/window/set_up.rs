@@ -113,7 +113,7 @@ fn alone(rank: u32, mut reach: Vec<Reach>, parts: &mut [Part], room: Room, by_el
     Ok(Near::new(board, rank, reach.into(), by_elements, None, Box::default()))
 }
 
-/// Whether the user has not switched it off, which all processes of a node do alike.
+/// Whether `RSD_MPI_SHM` leaves shared memory on: the same for all processes of a node.
 fn uses_shared_memory(state: &State) -> bool {
     state.world.as_ref().is_some_and(|world| world.settings.shm)
 }
