@@ -227,7 +227,7 @@ impl Core {
             Ok(Match::Posted(id)) => {
                 let buffer = self.posted_buffer(id).map_or(Buffer::EMPTY, take_buffer);
                 self.set(id, RequestState::Matched(Box::new(Matched { message, buffer })));
-                self.errands.push_back(Errand::Fetch(id));
+                self.fetches.push_back(id);
             }
             Ok(Match::Unexpected) => self.keep(Message { from, envelope, content: Content::Ready(Box::new(message)) }),
             Ok(Match::Early) => {

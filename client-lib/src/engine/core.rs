@@ -29,6 +29,8 @@ pub(super) struct Core {
     pub(super) early: HashMap<u32, Vec<Early>>,
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
+    /// Receives in state `Matched` whose messages are yet to be fetched.
+    pub(super) fetches: VecDeque<Id>,
     pub(super) spare: Spare,
     /// The requests in state `OnLoan`, and some that have failed since.
     pub(super) loans: Vec<Id>,
@@ -80,6 +82,7 @@ impl Core {
             early: HashMap::new(),
             peers: Peers::default(),
             errands: VecDeque::new(),
+            fetches: VecDeque::new(),
             spare: Spare::default(),
             loans: Vec::new(),
             finished: 0,

@@ -10,7 +10,7 @@ use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, copied_cost};
 use super::signed;
 use super::slab::Id;
-use super::state::{Announced, Content, Context, Errand, Kind, Matched, Message, Request, RequestState, Waiting};
+use super::state::{Announced, Content, Context, Kind, Matched, Message, Request, RequestState, Waiting};
 use super::traffic::Traffic;
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::MpiError;
@@ -194,6 +194,8 @@ impl<T: Transport> Engine<T> {
             self.core.send_eager(envelope, to, mode, buffer)
         };
         self.core.flush(&mut self.transport);
+        // Now the peer can fetch this message while this process fetches one.
+        self.core.fetch_next(&mut self.transport);
         self.settle(started)
     }
 
@@ -254,6 +256,10 @@ impl<T: Transport> Engine<T> {
         self.core.count_removed(message.from, flow::cost(&message.content));
         let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
+        if !self.core.single {
+            // Another thread may be asleep, and this one may not call again soon.
+            self.core.fetch_next(&mut self.transport);
+        }
         self.settle(started)
     }
 
@@ -343,7 +349,26 @@ impl<T: Transport> Engine<T> {
         if self.lends() {
             came |= self.redeem(None, false);
         }
-        self.core.flush(&mut self.transport) | came
+        came |= self.core.flush(&mut self.transport);
+        if !self.core.fetches.is_empty() {
+            came |= self.fetch();
+        }
+        came
+    }
+
+    /// Fetches the long messages for which receives wait, one after the other; in between, peers get what they wait for. Returns whether there
+    /// was any that did not have to wait.
+    #[cold]
+    fn fetch(&mut self) -> bool {
+        let mut came = false;
+        for _ in 0..self.core.fetches.len() {
+            let is_begun = self.core.fetch_next(&mut self.transport);
+            if is_begun {
+                came |= self.transport.poll(&mut self.core) | self.core.flush(&mut self.transport);
+            }
+            came |= is_begun;
+        }
+        came
     }
 
     /// The number of requests that have ended: a caller that sees it change checks its own requests.
@@ -377,10 +402,16 @@ impl<T: Transport> Engine<T> {
         self.core.peers.busy.len()
     }
 
-    /// Whether frames wait for room: [`Engine::progress`] must be called again soon.
+    /// Whether frames wait for room, or messages to be fetched: [`Engine::progress`] must be called again soon.
     #[inline]
     pub fn has_backlog(&self) -> bool {
-        !self.core.peers.busy.is_empty() || !self.core.errands.is_empty()
+        !self.core.peers.busy.is_empty() || !self.core.errands.is_empty() || !self.core.fetches.is_empty()
+    }
+
+    /// Whether this process must not sleep: no wake-up comes when a peer has finished reading lent memory, or when a message can be fetched.
+    #[inline]
+    pub fn must_poll(&self) -> bool {
+        self.lends() || !self.core.fetches.is_empty()
     }
 
     /// Whether everything that this process has sent is on its way, and no send is pending.
@@ -392,7 +423,7 @@ impl<T: Transport> Engine<T> {
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> [usize; 4] {
         let core = &self.core;
-        [core.requests.len(), core.messages.len(), core.early.len(), core.errands.len()]
+        [core.requests.len(), core.messages.len(), core.early.len(), core.errands.len() + core.fetches.len()]
     }
 
     /// Drops the request if it is already complete.
@@ -423,7 +454,7 @@ impl Core {
             Content::Ready(_) if self.peers.is_lost(from) => Started::Over(Outcome::failed(self.peers.failure(from))),
             Content::Ready(message) => self.start(
                 |_| RequestState::Matched(Box::new(Matched { message: *message, buffer })),
-                |core, id| core.errands.push_back(Errand::Fetch(id)),
+                |core, id| core.fetch_or_defer(id),
             ),
             Content::Signed(signed) => {
                 let (sign, content) = *signed;

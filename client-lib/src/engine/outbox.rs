@@ -39,7 +39,6 @@ impl Core {
         while let Some(errand) = self.errands.pop_front() {
             moved = true;
             match errand {
-                Errand::Fetch(id) => self.fetch(id, transport),
                 Errand::Withdraw(peer, region) => transport.withdraw(peer, region),
                 Errand::Cut(peer) => transport.cut(peer),
             }
@@ -47,9 +46,33 @@ impl Core {
         moved
     }
 
-    /// Fetches a long message: from the sender's memory if it can be read, otherwise in parts.
-    fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
-        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get(id) else { return };
+    /// Requests a message that can only come in parts, and leaves one that this process must read for later: perhaps the program sends
+    /// something next, which the peer could fetch at the same time.
+    pub(super) fn fetch_or_defer(&mut self, id: Id) {
+        match self.requests.get(id) {
+            Some(Request { state: RequestState::Matched(it), .. })
+                if it.message.region.is_none() && it.wanted() > 0 =>
+            {
+                self.on_fetched(id, Err(PullRefused));
+            }
+            _readable => self.fetches.push_back(id),
+        }
+    }
+
+    /// Fetches the first of the long messages for which receives wait, unless it must wait; returns whether it does.
+    pub(super) fn fetch_next<T: Transport>(&mut self, transport: &mut T) -> bool {
+        let Some(id) = self.fetches.pop_front() else { return false };
+        let is_begun = self.fetch(id, transport);
+        if !is_begun {
+            self.fetches.push_back(id);
+        }
+        self.flush(transport);
+        is_begun
+    }
+
+    /// Fetches a long message: from the sender's memory if it can be read, otherwise in parts. Returns false if it must be tried again.
+    fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) -> bool {
+        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get(id) else { return true };
         let (from, end) = (matched.message.from, matched.wanted());
         let pulled = match matched.message.region {
             _ if end == 0 => Ok(Pulled::Now),
@@ -59,8 +82,10 @@ impl Core {
         match pulled {
             Ok(Pulled::Now) => self.on_fetched(id, Ok(())),
             Ok(Pulled::Later) => {}
+            Ok(Pulled::NotYet) => return false,
             Err(refused) => self.on_fetched(id, Err(refused)),
         }
+        true
     }
 
     /// The message of a request in state `Matched` has been read, or must be requested in parts.

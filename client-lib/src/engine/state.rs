@@ -325,8 +325,6 @@ impl Context {
 /// Work that needs the transport, done after it has been polled.
 #[derive(Debug)]
 pub(super) enum Errand {
-    /// Fetch the message of a request in state `Matched`.
-    Fetch(Id),
     /// The peer no longer needs the region.
     Withdraw(Peer, Region),
     /// Cut off a peer that sent an invalid frame.

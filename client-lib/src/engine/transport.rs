@@ -44,6 +44,8 @@ pub enum Pulled {
     Now,
     /// Some of it is still being copied.
     Later,
+    /// Nothing was done: ask again after a poll.
+    NotYet,
 }
 
 /// Memory that [`Transport::try_lend`] has lent until [`Transport::redeem`].

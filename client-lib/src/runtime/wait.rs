@@ -236,8 +236,7 @@ impl Guard<'_> {
     }
 
     fn sleep_announced(&mut self, done: &mut Condition<'_>) -> bool {
-        if self.engine.lends() {
-            // No wake-up comes when a peer has finished reading lent memory.
+        if self.engine.must_poll() {
             self.unlocked(std::thread::yield_now);
             return false;
         }
@@ -249,7 +248,7 @@ impl Guard<'_> {
         if self.waiting.has_sleeper {
             let there = done(self, Moment::Sleep);
             let alarm = Alarm::word();
-            let over = !there && !self.engine.lends() && self.asleep(done, &alarm, || alarm.sleep(limit));
+            let over = !there && !self.engine.must_poll() && self.asleep(done, &alarm, || alarm.sleep(limit));
             let awake = done(self, Moment::Awake);
             return there || over || awake;
         }
@@ -262,7 +261,7 @@ impl Guard<'_> {
             return false;
         };
         let there = done(self, Moment::Sleep);
-        let over = !there && !self.engine.lends() && {
+        let over = !there && !self.engine.must_poll() && {
             self.waiting.has_sleeper = true;
             let over = self.asleep(done, &Alarm::Bell(sleep.bell()), || sleep.sleep());
             self.waiting.has_sleeper = false;

@@ -9,7 +9,8 @@
 //! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
 //! through the caches or past them ([`copy`]). The payload of a large cell, too, can be read from the sender's memory
 //! ([`lend`]). Messages from the memory of a device are copied by the device, if both processes can use it ([`device`]). In all these
-//! cases the faster way differs between machines by a factor of up to ten, so it is measured during use ([`choice`]).
+//! cases the faster way differs between machines by a factor of up to ten, so it is measured during use ([`choice`], and for long messages
+//! [`streams`]).
 //!
 //! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
 //! of the processes; there they exchange segment and doorbell. The connection stays open, and its end reports the peer's
@@ -38,10 +39,12 @@ mod ring;
 mod segment;
 mod share;
 mod socket;
+mod streams;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 mod ticket;
+mod trials;
 
 use std::collections::HashMap;
 use std::io;
@@ -61,7 +64,7 @@ use crate::transport::name::ProcessName;
 use crate::shared_memory::cma;
 use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
-use choice::{Choice, Way, ticks};
+use choice::{Way, ticks};
 use connect::Caller;
 use crowd::Crowd;
 use descriptors::Room;
@@ -302,12 +305,15 @@ impl Shm {
                 up.starved = true;
                 return Err(Refusal::Full);
             }
+            if len > SMALL && !is_whole && up.fill.best().is_none() {
+                self.pool.collect(&self.segment);
+            }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_room(cell, len).ok_or(Refusal::Full)?;
             let (way, timed) = match len > SMALL {
                 true if is_whole => (up.fill.best().unwrap_or(Way::First), true),
-                true => up.fill.choose(),
-                false => (Way::First, false),
+                true if self.pool.is_warm() => up.fill.choose(),
+                true | false => (Way::First, false),
             };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {
@@ -416,6 +422,9 @@ impl Shm {
             return true;
         };
         *bye |= frame == Frame::Bye;
+        if let Frame::Clear { .. } = frame {
+            up.streams.peer_requests();
+        }
         if note & IN_CELL == 0 {
             let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
                 self.lose(index, "it sent a frame longer than its slot");
@@ -455,7 +464,7 @@ impl Shm {
             if let LinkState::Up(up) = &mut self.links[link as usize].state {
                 match timed.is_whole {
                     true => up.lending.learn(Way::First, timed.ticks, timed.len),
-                    false => up.fill.learn(timed.way, timed.ticks, timed.len),
+                    false => up.fill.learn(timed.way, cells::weighed(&timed), timed.len),
                 }
             }
         }
@@ -540,7 +549,7 @@ impl Shm {
             Some(LinkState::Calling(call)) => format!("connecting: {}", call.last),
             Some(LinkState::Left(_) | LinkState::Over) => "over".into(),
             Some(LinkState::Up(up)) => match &up.cma {
-                cma::Verdict::Yes(_) => match up.long.iter().rev().find_map(Choice::best) {
+                cma::Verdict::Yes(_) => match up.streams.best() {
                     Some(Way::First) => "copy through cells (faster than cma here)".into(),
                     Some(Way::Second) => "cma (faster than copying through cells here)".into(),
                     None => "cma or copy through cells, whichever is measured faster".into(),

@@ -275,7 +275,8 @@ impl Transport for Fake {
         let reading = Reading { from, ticket: region.ticket, into: into.clone(), len, token };
         match net.rng.below(8) {
             0 => Err(PullRefused),
-            1..4 => {
+            1 => Ok(Pulled::NotYet),
+            2..4 => {
                 net.reading[self.me.0 as usize].push(reading);
                 Ok(Pulled::Later)
             }

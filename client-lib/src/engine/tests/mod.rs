@@ -2,5 +2,6 @@
 //! worlds over it (`simulation`).
 
 pub(crate) mod bodies;
+mod deferred;
 pub(crate) mod fake;
 mod simulation;

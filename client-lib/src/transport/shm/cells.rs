@@ -51,6 +51,8 @@ struct Class {
     refused: Vec<u16>,
     /// How many requests for a cell were refused since the last one succeeded.
     refusals: u32,
+    /// How many cells were never used. They are used in turn, so the next ones are these.
+    unused: u32,
 }
 
 /// A cell in use.
@@ -73,6 +75,15 @@ pub(super) struct Timed {
     pub(super) ticks: u64,
 }
 
+/// The cost that decides how cells are filled, in ticks. A cell that was filled past the caches must be fetched from memory to fill it through
+/// them, so a single try of that never looks as good as it would be: past the caches must be better by a quarter.
+pub(super) fn weighed(timed: &Timed) -> u64 {
+    match timed.way {
+        Way::First => timed.ticks,
+        Way::Second => timed.ticks.saturating_add(timed.ticks / 4),
+    }
+}
+
 /// Bytes of a cell that are prefetched: no more than a core can have in flight at once.
 const FETCHED: usize = 1024;
 const LINE: usize = 64;
@@ -84,10 +95,11 @@ impl Pool {
     pub(super) fn new(geometry: Geometry) -> Self {
         let class = |range: std::ops::Range<u32>| Class {
             busy: VecDeque::with_capacity(range.len()),
-            free: range.collect(),
+            free: range.clone().collect(),
             held: Vec::new(),
             refused: Vec::new(),
             refusals: 0,
+            unused: range.end - range.start,
         };
         let small = geometry.small;
         Self { small: class(0..small), large: class(small..small + geometry.large), costs: Vec::new() }
@@ -106,6 +118,7 @@ impl Pool {
         }
         let cell = class.free.pop_front()?;
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
+        class.unused = class.unused.saturating_sub(1);
         class.busy.push_back(Trip { cell, link, timed: None, is_lent: false });
         *class.held_by(link) += 1;
         Some(cell)
@@ -123,6 +136,16 @@ impl Pool {
         for at in (0..data.len()).step_by(LINE) {
             hint::writing(data.start().wrapping_add(at));
         }
+    }
+
+    /// Whether all large cells have been used: before, most of what it costs to fill one is the kernel's first look at its memory.
+    pub(super) fn is_warm(&self) -> bool {
+        self.large.unused == 0
+    }
+
+    /// Collects the oldest large cells if they are free, and what the timed ones have cost.
+    pub(super) fn collect(&mut self, segment: &Segment) {
+        self.large.take_back(segment, &mut self.costs);
     }
 
     /// Marks the most recently taken cell as timed.
@@ -193,8 +216,8 @@ impl Class {
         &mut self.held[at]
     }
 
-    /// Collects the cells that were freed; returns whether the link may have one now.
-    fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>, link: u16) -> bool {
+    /// Takes back the oldest cells, up to the first that is not free.
+    fn take_back(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) {
         while let Some(trip) = self.busy.pop_front() {
             if !is_free(segment, &trip, costs) {
                 self.busy.push_front(trip);
@@ -203,6 +226,11 @@ impl Class {
             self.free.push_back(trip.cell);
             *self.held_by(trip.link) -= 1;
         }
+    }
+
+    /// Collects the cells that were freed; returns whether the link may have one now.
+    fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>, link: u16) -> bool {
+        self.take_back(segment, costs);
         if self.admits(link) {
             self.refusals = 0;
             self.refused.retain(|refused| *refused != link);

@@ -67,11 +67,6 @@ impl Choice {
         }
     }
 
-    /// Whether enough samples ([`Choice::learn_least`]) have shown that this way is the faster one.
-    pub fn has_shown(&self, way: Way) -> bool {
-        self.samples == [ENOUGH; 2] && self.best() == Some(way)
-    }
-
     /// By how many ticks the second way is faster for this many bytes; 0 if it is slower. While its cost is unknown: the whole cost of the
     /// first.
     pub fn gain(&self, len: usize) -> u64 {
@@ -255,12 +250,12 @@ impl Lending {
 }
 
 /// Ticks per 1,024 bytes.
-fn sample(ticks: u64, len: usize) -> u32 {
+pub(super) fn sample(ticks: u64, len: usize) -> u32 {
     (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32
 }
 
 impl Way {
-    fn other(self) -> Self {
+    pub(super) fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
             Self::Second => Self::First,
@@ -327,7 +322,7 @@ mod tests {
         let mut choice = Choice::default();
         choice.learn_least(Way::First, 100, 1024);
         choice.learn_least(Way::Second, 50, 1024);
-        assert!(!choice.has_shown(Way::Second), "one sample of each is not enough");
+        assert_eq!(choice.samples, [1; 2]);
         let mut firsts = 0;
         for _ in 0..2 * LATE {
             match choice.choose().0 {
@@ -337,7 +332,7 @@ mod tests {
         }
         assert_eq!(firsts, 2);
         (0..ENOUGH).for_each(|_| choice.learn_least(Way::First, 100, 1024));
-        assert!(choice.has_shown(Way::Second) && !choice.has_shown(Way::First));
+        assert_eq!((choice.samples, choice.best()), ([ENOUGH; 2], Some(Way::Second)));
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Shm {
         let since = ticks();
         let choice = &mut up.devices[device_class(len)];
         if let (Way::First, _) = choice.choose() {
-            up.arriving.get_or_insert(Arriving { since, len, left: len, between_devices: true });
+            up.arriving.get_or_insert(Arriving { since, len, left: len });
             return Err(PullRefused);
         }
         if !import.read(region.address, part, len) {

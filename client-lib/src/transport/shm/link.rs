@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::allocations::{Exports, Imports};
 use super::choice::{Choice, Lending, Way, ticks};
 use super::segment::Segment;
+use super::streams::Streams;
 use crate::engine::Peer;
 use crate::shared_memory::cma::Verdict;
 use crate::transport::name::ProcessName;
@@ -51,19 +52,12 @@ pub(super) struct Call {
     pub(super) last: String,
 }
 
-/// A message that arrives in parts, timed from the moment when it was requested.
+/// A message between devices that arrives in parts, timed from the moment when it was requested.
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) since: u64,
     pub(super) len: usize,
     pub(super) left: usize,
-    /// Whether it goes from a device's memory to a device's.
-    pub(super) between_devices: bool,
-}
-
-/// The length class of a long message.
-pub(super) fn long_class(len: usize) -> usize {
-    usize::from(len >= 512 << 10)
 }
 
 /// The receiver reads shorter messages alone.
@@ -104,15 +98,15 @@ pub(super) struct Up {
     pub(super) fill: Choice,
     /// Whether messages that fit a cell are offered.
     pub(super) lending: Lending,
-    /// How long messages from this peer are received, for each class: in parts, or from its memory.
-    pub(super) long: [Choice; 2],
+    /// How long messages from this peer are received: in parts, or from its memory.
+    pub(super) streams: Streams,
     /// Whether the peer helps where its memory is read, by [`helped_class`]: both copy, or this process reads alone.
     pub(super) helped: [Choice; HELPED_CLASSES],
     /// How many more messages are read without asking for help.
     pub(super) alone: u32,
-    /// A message that is being received in parts.
+    /// A message between devices that is being received in parts.
     pub(super) arriving: Option<Arriving>,
-    /// As `long`, for messages between devices, by [`device_class`]: in parts, or copied by the device.
+    /// How messages between devices are received, by [`device_class`]: in parts, or copied by the device.
     pub(super) devices: [Choice; DEVICE_CLASSES],
     /// The device memory that the peer may read.
     pub(super) exports: Exports,
@@ -132,6 +126,7 @@ pub(super) struct Up {
 impl Up {
     pub(super) fn new(segment: Segment, bell: OwnedFd, socket: OwnedFd, sign: u16, ring_id: u32, cma: Verdict) -> Self {
         let sign = u32::from(sign) << 16;
+        let streams = Streams::new(segment.large_cells());
         Self {
             segment,
             known_head: 0,
@@ -141,7 +136,7 @@ impl Up {
             cma,
             fill: Choice::default(),
             lending: Lending::default(),
-            long: [Choice::default(); 2],
+            streams,
             helped: [Choice::default(); HELPED_CLASSES],
             alone: 0,
             arriving: None,
@@ -158,16 +153,13 @@ impl Up {
 
     /// Records that a part of a long message has arrived.
     pub(super) fn arrived(&mut self, len: usize) {
+        self.streams.has_come(len, ticks);
         let Some(arriving) = &mut self.arriving else { return };
         arriving.left = arriving.left.saturating_sub(len);
         if arriving.left == 0 {
-            let Arriving { since, len, between_devices, .. } = *arriving;
+            let Arriving { since, len, .. } = *arriving;
             self.arriving = None;
-            let choice = match between_devices {
-                true => &mut self.devices[device_class(len)],
-                false => &mut self.long[long_class(len)],
-            };
-            choice.learn_least(Way::First, ticks() - since, len);
+            self.devices[device_class(len)].learn_least(Way::First, ticks() - since, len);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::choice::{Way, ticks};
 use super::device::ON_DEVICE;
-use super::link::{Arriving, LinkState, long_class};
+use super::link::LinkState;
 use super::{LOOK_EVERY, NO_LINK, Shm};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
@@ -74,16 +74,12 @@ impl Shm {
         }
         let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
         let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
-        // Among other messages, a message in parts would hold up the rest, and show nothing of its own cost.
-        let is_alone = !self.segment.ring().is_published(&self.receiver) && !self.offers.is_read_by(index);
-        let choice = &mut up.long[long_class(len)];
-        let way = if is_alone || choice.has_shown(Way::First) { choice.choose().0 } else { Way::Second };
+        // Parts need the sender's core, which another process may have.
+        let way = if self.crowd.shares_cores() { Some(Way::Second) } else { up.streams.choose(len, ticks()) };
         match way {
-            Way::First => {
-                up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len, between_devices: false });
-                Err(PullRefused)
-            }
-            Way::Second => self.pull_by(index, pid, region, into, len, token),
+            None => Ok(Pulled::NotYet),
+            Some(Way::First) => Err(PullRefused),
+            Some(Way::Second) => self.pull_by(index, pid, region, into, len, token),
         }
     }
 }

@@ -72,6 +72,11 @@ impl Segment {
         Ok((Self::map(fd.as_fd(), geometry)?, fd))
     }
 
+    /// The number of large cells.
+    pub(super) fn large_cells(&self) -> u32 {
+        self.geometry.large
+    }
+
     /// Maps a peer's segment. Fails if the file could shrink while it is mapped, or is smaller than its geometry says.
     pub(super) fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> io::Result<Self> {
         let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_string()));

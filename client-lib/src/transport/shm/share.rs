@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use super::choice::{Way, ticks};
-use super::link::{HELPED_FROM, LinkState, helped_class, long_class};
+use super::link::{HELPED_FROM, LinkState, helped_class};
 use super::ring::{DATA, SlotData};
 use super::ticket::TICKETS;
 use super::{HELP, Shm, put};
@@ -303,11 +303,11 @@ impl Shm {
     }
 
     /// Records what it has cost to read a message: alone, or with the sender's help.
-    fn learn_pull(&mut self, index: usize, way: Way, ticks: u64, len: usize) {
+    fn learn_pull(&mut self, index: usize, way: Way, spent: u64, len: usize) {
         if let LinkState::Up(up) = &mut self.links[index].state {
-            up.long[long_class(len)].learn_least(Way::Second, ticks, len);
+            up.streams.was_read(len, ticks());
             if len >= HELPED_FROM {
-                up.helped[helped_class(len)].learn_least(way, ticks, len);
+                up.helped[helped_class(len)].learn_least(way, spent, len);
             }
         }
     }

@@ -355,18 +355,14 @@ fn a_long_message_is_read_from_the_senders_memory() {
     assert_eq!(second.shm.pull(Peer(7), region, &into, 1, 4), Err(PullRefused));
 }
 
-/// Makes one way of receiving long messages seem ten times as fast as the other.
+/// Makes one way of receiving long messages seem the faster one.
 fn prefer(process: &mut Process, way: Way) {
     let LinkState::Up(up) = &mut process.shm.links[0].state else { panic!("not connected") };
-    for long in &mut up.long {
-        *long = Choice::default();
-        long.learn(Way::First, if way == Way::First { 1000 } else { 10_000 }, 1024);
-        long.learn(Way::Second, if way == Way::Second { 1000 } else { 10_000 }, 1024);
-    }
+    up.streams.prefer(way);
 }
 
 #[test]
-fn where_parts_are_faster_a_message_is_requested_in_parts_and_these_are_timed() {
+fn where_parts_are_faster_messages_are_requested_in_parts() {
     let mut world: [Process; 2] = world("parts", |config| config);
     connect(&mut world);
     prefer(&mut world[1], Way::First);
@@ -374,52 +370,28 @@ fn where_parts_are_faster_a_message_is_requested_in_parts_and_these_are_timed() 
     // SAFETY: the vector lives to the end of the test.
     let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
     let region = Region { address: target.as_ptr() as u64, ticket: 0 };
-    assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000, 1), Err(PullRefused));
-    let arriving = |world: &mut [Process]| match &world[1].shm.links[0].state {
-        LinkState::Up(up) => up.arriving.as_ref().map(|arriving| arriving.left),
+    let coming = |world: &[Process]| match &world[1].shm.links[0].state {
+        LinkState::Up(up) => up.streams.coming(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(arriving(&mut world), Some(100_000));
-    for part in [LARGE, LARGE, LARGE] {
+    for nth in 1..=2 {
+        assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000, 1), Err(PullRefused));
+        assert_eq!(coming(&world), nth * 100_000);
+    }
+    send(&mut world, 0, 1, &EAGER, &pattern(5000, 0));
+    for part in [LARGE, LARGE, LARGE, 100_000 - 3 * LARGE - 9, 9] {
         send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(part, 0));
         world[1].poll();
     }
-    assert_eq!(arriving(&mut world), Some(100_000 - 3 * LARGE));
-    send(&mut world, 0, 1, &EAGER, &pattern(5000, 0));
-    send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(100_000 - 3 * LARGE - 9, 0));
-    send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(9, 0));
-    world[1].poll();
-    assert_eq!(arriving(&mut world), None);
-}
-
-#[test]
-fn among_other_messages_parts_are_not_tried() {
-    let mut world: [Process; 2] = world("among", |config| config);
-    connect(&mut world);
-    let (mut source, mut target) = (pattern(100_000, 1), vec![0; 100_000]);
-    // SAFETY: both vectors live to the end of the test.
-    let (from, into) = unsafe {
-        (Buffer::contiguous(source.as_mut_ptr(), source.len()), Buffer::contiguous(target.as_mut_ptr(), target.len()))
-    };
-    let region = world[0].shm.offer(Peer(1), &from).unwrap();
-    prefer(&mut world[1], Way::First);
-    let pull = |process: &mut Process| process.shm.pull(Peer(0), region, &into, 100_000, 1);
-    let own = world[1].shm.offer(Peer(0), &from).unwrap();
-    assert_eq!(pull(&mut world[1]), Ok(Pulled::Now), "this process sends a long message, too");
-    world[1].shm.withdraw(Peer(0), own);
-    send(&mut world, 0, 1, &EAGER, b"next");
-    assert_eq!(pull(&mut world[1]), Ok(Pulled::Now), "another message waits");
-    world[1].poll();
-    prefer(&mut world[1], Way::First);
-    assert_eq!(pull(&mut world[1]), Err(PullRefused), "alone, it comes in parts");
+    assert_eq!(coming(&world), 100_000);
 }
 
 #[test]
 fn senders_measure_how_to_fill_large_cells_while_they_send() {
     let mut world: [Process; 2] = world("fill", |config| config);
     connect(&mut world);
-    for (len, is_measured) in [(100, false), (SMALL, false), (SMALL + 1, true), (30_000, true)] {
-        for nth in 0..40 {
+    for (len, count, is_measured) in [(100, 40, false), (SMALL, 40, false), (SMALL + 1, 2, false), (30_000, 40, true)] {
+        for nth in 0..count {
             send(&mut world, 0, 1, &EAGER, &pattern(len, nth));
             world[1].poll();
             assert_eq!(world[1].inbox.frames.pop().unwrap().2, pattern(len, nth));

@@ -148,7 +148,7 @@ fn the_death_of_a_killed_process_is_noticed_and_its_last_frames_arrive() {
     // SAFETY: the vector lives to the end of the test.
     let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
     let region = Region { address, ticket: 0 };
-    // Both ways are tried before one is chosen.
+    // At first, messages are read from the sender's memory.
     if (0..4).any(|_| process.shm.pull(Peer(1), region, &into, 1 << 20, 1).is_ok()) {
         assert!(target == pattern(1 << 20, 9));
     } else {
