@@ -145,6 +145,10 @@ impl Side {
         match self.shm.pull(OTHER, region, into, len, 0) {
             Ok(Pulled::Now) => return true,
             Err(PullRefused) => return false,
+            Ok(Pulled::NotYet) => {
+                self.poll();
+                return false;
+            }
             Ok(Pulled::Later) => {}
         }
         loop {

@@ -47,6 +47,8 @@ pub(super) struct Core {
     pub(super) disconnected: Vec<Peer>,
     /// Only one thread makes calls: while it waits, this process sends nothing to itself.
     pub(super) single: bool,
+    /// Whether a receive may leave an announced message to a later call.
+    pub(super) defers: bool,
     /// Lost peers to which stored messages could not be delivered.
     pub(super) undelivered: Vec<Peer>,
     pub(super) traffic: Traffic,
@@ -95,6 +97,7 @@ impl Core {
             flow: Flow::default(),
             checks: false,
             single: false,
+            defers: false,
             probed: None,
             undelivered: Vec::new(),
             notes: Vec::new(),

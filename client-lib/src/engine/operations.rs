@@ -194,8 +194,10 @@ impl<T: Transport> Engine<T> {
             self.core.send_eager(envelope, to, mode, buffer)
         };
         self.core.flush(&mut self.transport);
-        // Now the peer can fetch this message while this process fetches one.
-        self.core.fetch_next(&mut self.transport);
+        if is_long {
+            // Now the peer can fetch this message while this process fetches one.
+            self.core.fetch_next(&mut self.transport);
+        }
         self.settle(started)
     }
 
@@ -254,10 +256,11 @@ impl<T: Transport> Engine<T> {
             return Started::Over(Outcome::failed(MpiError::request("the message has already been received")));
         };
         self.core.count_removed(message.from, flow::cost(&message.content));
+        let fetches = self.core.fetches.len();
         let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
-        if !self.core.single {
-            // Another thread may be asleep, and this one may not call again soon.
+        if !self.core.defers && self.core.fetches.len() > fetches {
+            self.core.fetches.rotate_right(1);
             self.core.fetch_next(&mut self.transport);
         }
         self.settle(started)
@@ -380,6 +383,12 @@ impl<T: Transport> Engine<T> {
     /// Declares whether only one thread makes calls.
     pub fn set_single(&mut self, single: bool) {
         self.core.single = single;
+    }
+
+    /// Declares whether a receive may leave a message that has been announced to a later call. Not if another thread makes progress: it may be
+    /// asleep.
+    pub fn set_deferring(&mut self, defers: bool) {
+        self.core.defers = defers;
     }
 
     /// What was sent and received so far.

@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Fetches the first of the long messages for which receives wait, unless it must wait; returns whether it does.
+    /// Fetches the first of the long messages for which receives wait, unless it must wait; returns whether that has begun.
     pub(super) fn fetch_next<T: Transport>(&mut self, transport: &mut T) -> bool {
         let Some(id) = self.fetches.pop_front() else { return false };
         let is_begun = self.fetch(id, transport);

@@ -33,7 +33,7 @@ pub enum Refusal {
 }
 
 /// The receiver cannot read the sender's memory (another namespace, no permission), or has measured that parts are
-/// faster: it requests the message instead.
+/// faster, or tries them: it requests the message instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullRefused;
 
@@ -44,7 +44,7 @@ pub enum Pulled {
     Now,
     /// Some of it is still being copied.
     Later,
-    /// Nothing was done: ask again after a poll.
+    /// Nothing was done: ask again after a poll. Only while something else of this peer is still to arrive.
     NotYet,
 }
 

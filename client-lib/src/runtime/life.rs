@@ -38,9 +38,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         (world.thread_level, world.main_thread) = (level, std::thread::current().id());
     }
     runtime.phase.store(Phase::Running as u8, Ordering::Release);
-    let alone = is_alone(&state);
-    runtime.lock.set_alone(alone);
-    state.engine.set_single(alone);
+    declare_threads(runtime, &mut state);
     if is_first {
         start::reach_out(&mut state, true)?;
     }
@@ -73,9 +71,7 @@ pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHa
         // MPI_Session_init is local: it waits for no other rank.
         start::reach_out(&mut state, false)?;
     }
-    let alone = is_alone(&state);
-    runtime.lock.set_alone(alone);
-    state.engine.set_single(alone);
+    declare_threads(runtime, &mut state);
     begin_progress(&mut state)?;
     Ok(handle)
 }
@@ -125,6 +121,15 @@ fn begin_progress(state: &mut State) -> MpiResult {
         state.background = Some(Background::start(serving::run)?);
     }
     Ok(())
+}
+
+/// Tells the lock and the engine whether only one thread makes calls, and whether there is no thread that makes progress either.
+fn declare_threads(runtime: &Runtime, state: &mut State) {
+    let alone = is_alone(state);
+    runtime.lock.set_alone(alone);
+    state.engine.set_single(alone);
+    let progresses = state.world.as_ref().is_some_and(|world| world.settings.progresses);
+    state.engine.set_deferring(alone && !progresses);
 }
 
 /// Closes the library if it has no user any more.

@@ -409,7 +409,9 @@ impl FakeWorld {
         }));
         let engine = |rank| {
             let me = Peer(rank as u32);
-            Engine::new(me, Fake { me, net: Rc::clone(&net) })
+            let mut engine = Engine::new(me, Fake { me, net: Rc::clone(&net) });
+            engine.set_deferring(seed.rotate_right(me.0) & 1 == 1);
+            engine
         };
         Self { engines: (0..size).map(engine).collect(), net: Rc::clone(&net), rng: Rng(seed ^ 0x2545_f491) }
     }

@@ -76,7 +76,7 @@ pub(super) struct Timed {
 }
 
 /// The cost that decides how cells are filled, in ticks. A cell that was filled past the caches must be fetched from memory to fill it through
-/// them, so a single try of that never looks as good as it would be: past the caches must be better by a quarter.
+/// them, so a single try of that never looks as good as it would be: past the caches must cost a fifth less.
 pub(super) fn weighed(timed: &Timed) -> u64 {
     match timed.way {
         Way::First => timed.ticks,

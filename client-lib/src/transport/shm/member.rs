@@ -56,7 +56,7 @@ impl Shm {
         self.segment.retractions().store(1, Ordering::SeqCst);
     }
 
-    /// As [`crate::engine::Transport::pull`]; also refused where parts were measured to be faster.
+    /// As [`crate::engine::Transport::pull`]; also refused where parts were measured to be faster, or are tried.
     pub fn pull(
         &mut self,
         from: Peer,
@@ -72,8 +72,12 @@ impl Shm {
         if region.ticket & ON_DEVICE != 0 {
             return self.pull_device(index, region, into, len);
         }
-        let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
+        let LinkState::Up(up) = &self.links[index].state else { return Err(PullRefused) };
         let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
+        if self.has_retracted(index) {
+            return Err(PullRefused);
+        }
+        let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
         // Parts need the sender's core, which another process may have.
         let way = if self.crowd.shares_cores() { Some(Way::Second) } else { up.streams.choose(len, ticks()) };
         match way {

@@ -16,33 +16,34 @@ use super::trials::Trials;
 const MESSAGES: usize = 16;
 const MESSAGES_LEAST: usize = 4;
 const BYTES: usize = 8 << 20;
-/// How many messages come in parts at the same time. More would not be faster, but take turns in the caches.
+/// About how many messages come in parts at the same time. More would not be faster, but take turns in the caches.
 const AT_ONCE: usize = 4;
 /// While parts show nothing yet ([`Streams::cold`]), one message in this many comes in parts.
 const COLD_EVERY: u32 = 8;
 
-/// If nothing comes for longer than this, in ticks, the sender of parts is busy: some hundred microseconds on most processors.
+/// If nothing comes for longer than this, in ticks, the sender of parts, or this process, does something else: some hundred microseconds on
+/// most processors.
 const STALL: u64 = 1 << 19;
 
 /// The length class of a long message: up to 128 KiB, 512 KiB, 2 MiB, or longer.
 fn class(len: usize) -> usize {
-    match len {
-        0..=0x1_ffff => 0,
-        0x2_0000..=0x7_ffff => 1,
-        0x8_0000..=0x1f_ffff => 2,
-        _longer => CLASSES - 1,
-    }
+    LONGEST.iter().take_while(|longest| len >= **longest).count()
 }
 
+const LONGEST: [usize; CLASSES - 1] = [128 << 10, 512 << 10, 2 << 20];
 const CLASSES: usize = 4;
 
 /// What a link has learned about long messages.
 #[derive(Debug)]
 pub(super) struct Streams {
-    classes: [Trials; CLASSES],
-    current: Option<Stretch>,
-    /// How many of the bytes that were requested in parts have not arrived yet.
+    classes: [Class; CLASSES],
+    /// The class of the last message.
+    last: usize,
+    /// How many of the bytes that were requested in parts have not arrived yet; those of one class at a time. Parts that were requested because
+    /// a message could not be read count, too, if they come meanwhile.
     coming: u64,
+    /// Their class.
+    coming_class: usize,
     /// When the first of them was requested, or some arrived, in ticks.
     moved: u64,
     /// How many more bytes in parts show nothing: at first, both processes use the memory of the cells for the first time, and then the
@@ -52,10 +53,16 @@ pub(super) struct Streams {
     turns: u32,
 }
 
+/// The messages of one class.
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    trials: Trials,
+    stretch: Option<Stretch>,
+}
+
 /// Several messages of one class that come in the same way.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    class: usize,
     /// Its length, and how much has arrived, in bytes.
     len: u64,
     here: u64,
@@ -69,12 +76,13 @@ impl Streams {
     pub(super) fn new(cells: u32) -> Self {
         // Once for each cell, and some more for the ways to fill them.
         let cold = (u64::from(cells) + 16) * LARGE as u64;
-        Self { classes: [Trials::new(Way::Second); CLASSES], current: None, coming: 0, moved: 0, cold, turns: 0 }
+        let class = Class { trials: Trials::new(Way::Second), stretch: None };
+        Self { classes: [class; CLASSES], last: 0, coming: 0, coming_class: 0, moved: 0, cold, turns: 0 }
     }
 
     /// The faster way for long messages, once it is known.
     pub(super) fn best(&self) -> Option<Way> {
-        self.classes.iter().rev().find(|trials| trials.are_known()).map(Trials::best)
+        self.classes.iter().rev().find(|class| class.trials.are_known()).map(|class| class.trials.best())
     }
 
     /// How many bytes are coming in parts.
@@ -89,7 +97,7 @@ impl Streams {
     #[cfg(not(loom))]
     pub(super) fn prefer(&mut self, way: Way) {
         self.cold = 0;
-        for trials in &mut self.classes {
+        for Class { trials, .. } in &mut self.classes {
             *trials = Trials::new(way.other());
             while trials.way() != way || trials.is_trial() {
                 trials.learn(if trials.way() == way { 100 } else { 1000 }, true);
@@ -99,47 +107,49 @@ impl Streams {
 
     /// How to receive a message of this length; `now` in ticks. `None`: it must wait until some of what is coming in parts has come.
     pub(super) fn choose(&mut self, len: usize, now: u64) -> Option<Way> {
-        let class = class(len);
+        let number = class(len);
+        self.last = number;
         if self.coming > 0 && now.wrapping_sub(self.moved) > STALL {
             self.give_up();
         }
-        let trials = &self.classes[class];
-        if trials.way() == Way::First && self.cold > 0 {
+        let Class { trials, stretch } = &mut self.classes[number];
+        let way = trials.way();
+        if self.coming > 0 && self.coming_class != number {
+            return Some(Way::Second);
+        }
+        if way == Way::First && self.cold > 0 {
             self.turns += 1;
             if !self.turns.is_multiple_of(COLD_EVERY) {
                 return Some(Way::Second);
             }
         }
-        if trials.way() == Way::First && self.coming >= (AT_ONCE * len) as u64 {
-            return None;
+        let most = (AT_ONCE * LONGEST.get(number).copied().unwrap_or(len)) as u64;
+        if way == Way::First && self.coming >= most {
+            // Much longer ones are coming: it could wait for them forever.
+            return if self.coming < 2 * most { None } else { Some(Way::Second) };
         }
-        match &mut self.current {
-            Some(stretch) if stretch.class == class => {
-                if self.coming == 0 {
-                    stretch.resume(len, now);
-                } else if trials.is_trial() && stretch.here + self.coming >= stretch.len {
-                    return None;
-                }
-            }
-            _ if self.coming > 0 && trials.is_trial() => return None,
-            other => *other = Some(Stretch::new(class, len, trials, now)),
+        match stretch {
+            Some(stretch) if self.coming == 0 => stretch.resume(len, now),
+            Some(stretch) if trials.is_trial() && stretch.here + self.coming >= stretch.len => return None,
+            Some(_) => {}
+            None if self.coming > 0 && trials.is_trial() => return None,
+            None => *stretch = Some(Stretch::new(len, trials, now)),
         }
-        if trials.way() == Way::First {
+        if way == Way::First {
             if self.coming == 0 {
-                self.moved = now;
+                (self.moved, self.coming_class) = (now, number);
             }
             self.coming += len as u64;
         }
-        Some(trials.way())
+        Some(way)
     }
 
     /// Records that the peer has requested a message in parts. What it measures depends on what this process does, so this one tries parts
     /// now, too, instead of later.
     pub(super) fn peer_requests(&mut self) {
-        if let Some(class) = self.current.map(|stretch| stretch.class)
-            && self.classes[class].join(Way::First)
-        {
-            self.current = None;
+        let Class { trials, stretch } = &mut self.classes[self.last];
+        if trials.join(Way::First) {
+            *stretch = None;
         }
     }
 
@@ -155,59 +165,68 @@ impl Streams {
             match self.cold.checked_sub(len) {
                 Some(cold) if self.cold > 0 => {
                     self.cold = cold;
-                    self.current = None;
+                    self.classes[self.coming_class].stretch = None;
                 }
                 _warm => {
                     self.cold = 0;
-                    self.count(Way::First, len, now);
+                    self.classes[self.coming_class].count(Way::First, len, now);
                 }
             }
         }
     }
 
-    /// The sender of parts does something else. Its memory could have been read meanwhile.
+    /// What is coming does not come. It could have been read meanwhile.
     #[cold]
     fn give_up(&mut self) {
-        if let Some(stretch) = self.current.take() {
-            self.classes[stretch.class].give_up(Way::First);
-        }
+        let Class { trials, stretch } = &mut self.classes[self.coming_class];
+        trials.give_up(Way::First);
+        *stretch = None;
     }
 
     /// Records that a message was read from the sender's memory, until now.
     pub(super) fn was_read(&mut self, len: usize, now: u64) {
-        self.count(Way::Second, len as u64, now);
+        let number = class(len);
+        match &mut self.classes[number] {
+            Class { stretch: Some(stretch), .. } if self.coming > 0 && self.coming_class != number => {
+                stretch.until = now
+            }
+            class => class.count(Way::Second, len as u64, now),
+        }
     }
+}
 
+impl Class {
+    /// Counts bytes that have come in this way.
     fn count(&mut self, way: Way, len: u64, now: u64) {
-        let Some(stretch) = &mut self.current else { return };
-        let trials = &mut self.classes[stretch.class];
+        let Some(stretch) = &mut self.stretch else { return };
         stretch.spent += now.wrapping_sub(stretch.until);
         stretch.until = now;
         // Otherwise it is the rest of the stretch before.
-        if way == trials.way() {
+        if way == self.trials.way() {
             stretch.here += len;
         }
         let is_over = stretch.here >= stretch.len;
-        if is_over || trials.is_too_much(stretch.spent, stretch.len) {
-            trials.learn(sample(stretch.spent, stretch.here.max(1) as usize), is_over);
-            self.current = None;
+        if is_over || self.trials.is_too_much(stretch.spent, stretch.len) {
+            self.trials.learn(sample(stretch.spent, stretch.here.max(1) as usize), is_over);
+            self.stretch = None;
         }
     }
 }
 
 impl Stretch {
-    fn new(class: usize, len: usize, trials: &Trials, now: u64) -> Self {
+    fn new(len: usize, trials: &Trials, now: u64) -> Self {
         // At first, reading is tried for longer: whether the sender helps is found out at the same time.
         let is_short = trials.is_trial() && (trials.way() == Way::First || trials.are_known());
         let bytes = if is_short { 0 } else { (MESSAGES * len).min(BYTES) }.max(MESSAGES_LEAST * len);
-        Self { class, len: bytes as u64, here: 0, spent: 0, until: now }
+        Self { len: bytes as u64, here: 0, spent: 0, until: now }
     }
 
     /// Goes on with a message of this length after a pause. Some of the pause counts, because the process may have waited for what it sends;
     /// all of it would be more than either way costs, if the program computes.
     fn resume(&mut self, len: usize, now: u64) {
-        let most = (self.spent * len as u64).checked_div(self.here).unwrap_or(0);
-        self.spent += now.wrapping_sub(self.until).min(most);
+        let most = (u128::from(self.spent) * len as u128).checked_div(self.here.into()).unwrap_or(0);
+        let pause = now.wrapping_sub(self.until);
+        self.spent += u64::try_from(most).unwrap_or(u64::MAX).min(pause);
         self.until = now;
     }
 }
@@ -312,9 +331,58 @@ mod tests {
         messages(&mut streams, &mut clock, 2 * MESSAGES, [50, 100], 0);
         let ways: Vec<_> = (0..6).map(|_| streams.choose(LEN, clock)).collect();
         assert_eq!(ways, [[Some(Way::First); 4].as_slice(), &[None; 2]].concat());
+        assert_eq!(streams.choose(16 * LEN, clock), Some(Way::Second), "one of another class is read");
+        streams.was_read(16 * LEN, clock);
         assert_eq!(streams.choose(LEN, clock + STALL), None);
         assert_eq!(streams.choose(LEN, clock + STALL + 1), Some(Way::Second));
         assert_eq!(streams.coming(), 4 * LEN as u64);
+    }
+
+    #[test]
+    fn classes_in_turn_learn_apart() {
+        let (mut streams, mut clock) = (Streams::new(0), 0);
+        streams.cold = 0;
+        // Short ones are faster in parts, long ones are not.
+        let mut late = [0; 2];
+        for round in 0..4_000 {
+            for (at, len) in [LEN, 8 * LEN].into_iter().enumerate() {
+                let way = streams.choose(len, clock).unwrap();
+                clock += if (way == Way::First) == (at == 0) { 50 } else { 100 } * len as u64 / 1024;
+                match way {
+                    Way::First => streams.has_come(len, || clock),
+                    Way::Second => streams.was_read(len, clock),
+                }
+                late[at] += usize::from(round >= 200 && (way == Way::First) != (at == 0));
+            }
+        }
+        assert!(late[0] < 200 && late[1] < 200, "{late:?} in the slower way");
+    }
+
+    #[test]
+    fn the_class_whose_parts_do_not_come_is_given_up() {
+        let (mut streams, mut clock) = (Streams::new(0), 0);
+        streams.prefer(Way::First);
+        let mut late = 0;
+        for _ in 0..100 {
+            let first = streams.choose(LEN, clock).unwrap();
+            let second = streams.choose(8 * LEN, clock).unwrap();
+            if second == Way::Second {
+                streams.was_read(8 * LEN, clock);
+            }
+            // The sender computes.
+            clock += 10 * STALL;
+            match first {
+                Way::First => {
+                    late += 1;
+                    streams.has_come(LEN, || clock);
+                }
+                Way::Second => streams.was_read(LEN, clock - 10 * STALL),
+            }
+            if second == Way::First {
+                streams.has_come(8 * LEN, || clock);
+            }
+        }
+        assert!(late <= 4, "{late} of 100 have waited");
     }
 
     #[test]
