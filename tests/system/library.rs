@@ -116,6 +116,16 @@ fn random_calls_give_what_they_must_on_ranks_of_one_node_that_use_tcp() {
 }
 
 #[test]
+fn windows_work_on_ranks_of_one_node_that_use_tcp() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 4, args: Vec::new() });
+    for n in ["2", "4"] {
+        // The thread serves puts to a rank that computes.
+        let line = ["run", "-n", n, "-x", "RSD_MPI_SHM=off", "-x", "RSD_MPI_PROGRESS=thread", &ours("onesided"), "all"];
+        assert_eq!(dvm.rsctl(line).ok(), format!("onesided ok on {n}\n"));
+    }
+}
+
+#[test]
 fn random_calls_give_what_they_must_on_several_nodes() {
     pass_at_random(2, &[2, 3, 6], "RSD_MPI_CMA=auto");
     pass_at_random(4, &[4, 5], "RSD_MPI_CMA=auto");
