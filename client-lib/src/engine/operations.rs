@@ -260,6 +260,7 @@ impl<T: Transport> Engine<T> {
         let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
         if !self.core.defers && self.core.fetches.len() > fetches {
+            // This one first: the thread that would fetch it later may be asleep.
             self.core.fetches.rotate_right(1);
             self.core.fetch_next(&mut self.transport);
         }
@@ -359,21 +360,6 @@ impl<T: Transport> Engine<T> {
         came
     }
 
-    /// Fetches the long messages for which receives wait, one after the other; in between, peers get what they wait for. Returns whether there
-    /// was any that did not have to wait.
-    #[cold]
-    fn fetch(&mut self) -> bool {
-        let mut came = false;
-        for _ in 0..self.core.fetches.len() {
-            let is_begun = self.core.fetch_next(&mut self.transport);
-            if is_begun {
-                came |= self.transport.poll(&mut self.core) | self.core.flush(&mut self.transport);
-            }
-            came |= is_begun;
-        }
-        came
-    }
-
     /// The number of requests that have ended: a caller that sees it change checks its own requests.
     #[inline]
     pub fn finished(&self) -> u64 {
@@ -383,12 +369,6 @@ impl<T: Transport> Engine<T> {
     /// Declares whether only one thread makes calls.
     pub fn set_single(&mut self, single: bool) {
         self.core.single = single;
-    }
-
-    /// Declares whether a receive may leave a message that has been announced to a later call. Not if another thread makes progress: it may be
-    /// asleep.
-    pub fn set_deferring(&mut self, defers: bool) {
-        self.core.defers = defers;
     }
 
     /// What was sent and received so far.

@@ -1,12 +1,11 @@
 //! Sends errands, backlogs and long messages, as far as the transport has room.
 
-use super::calls::Outcome;
-use super::core::{Core, sent_whole, settled, take_buffer};
+use super::core::{Core, sent_whole, take_buffer};
 use super::frame::Frame;
 use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::slab::Id;
-use super::state::{Announced, Errand, Incoming, Request, RequestState, Streaming};
-use super::transport::{Peer, PullRefused, Pulled, Refusal, Transport};
+use super::state::{Announced, Errand, Request, RequestState, Streaming};
+use super::transport::{Peer, Refusal, Transport};
 use crate::memory::Payload;
 
 /// The most frames sent to one peer before the next peer's turn.
@@ -44,69 +43,6 @@ impl Core {
             }
         }
         moved
-    }
-
-    /// Requests a message that can only come in parts, and leaves one that this process must read for later: perhaps the program sends
-    /// something next, which the peer could fetch at the same time.
-    pub(super) fn fetch_or_defer(&mut self, id: Id) {
-        match self.requests.get(id) {
-            Some(Request { state: RequestState::Matched(it), .. })
-                if it.message.region.is_none() && it.wanted() > 0 =>
-            {
-                self.on_fetched(id, Err(PullRefused));
-            }
-            _readable => self.fetches.push_back(id),
-        }
-    }
-
-    /// Fetches the first of the long messages for which receives wait, unless it must wait; returns whether that has begun.
-    pub(super) fn fetch_next<T: Transport>(&mut self, transport: &mut T) -> bool {
-        let Some(id) = self.fetches.pop_front() else { return false };
-        let is_begun = self.fetch(id, transport);
-        if !is_begun {
-            self.fetches.push_back(id);
-        }
-        self.flush(transport);
-        is_begun
-    }
-
-    /// Fetches a long message: from the sender's memory if it can be read, otherwise in parts. Returns false if it must be tried again.
-    fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) -> bool {
-        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get(id) else { return true };
-        let (from, end) = (matched.message.from, matched.wanted());
-        let pulled = match matched.message.region {
-            _ if end == 0 => Ok(Pulled::Now),
-            None => Err(PullRefused),
-            Some(region) => transport.pull(from, region, &matched.buffer, end, id.number()),
-        };
-        match pulled {
-            Ok(Pulled::Now) => self.on_fetched(id, Ok(())),
-            Ok(Pulled::Later) => {}
-            Ok(Pulled::NotYet) => return false,
-            Err(refused) => self.on_fetched(id, Err(refused)),
-        }
-        true
-    }
-
-    /// The message of a request in state `Matched` has been read, or must be requested in parts.
-    pub(super) fn on_fetched(&mut self, id: Id, result: Result<(), PullRefused>) {
-        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
-        let (message, end) = (matched.message, matched.wanted());
-        match result {
-            Ok(()) => {
-                let room = matched.buffer.len();
-                let outcome = Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room);
-                let outcome = settled(&matched.buffer, outcome);
-                self.traffic.receive(outcome.bytes);
-                self.finish(id, outcome);
-                self.say(message.from, Frame::Done { send: message.send });
-            }
-            Err(PullRefused) => {
-                let buffer = take_buffer(&mut matched.buffer).streamed();
-                self.set(id, RequestState::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
-                self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
-            }
-        }
     }
 
     /// Sends to one peer what there is room for; frames and parts of long messages take turns.

@@ -123,7 +123,7 @@ fn begin_progress(state: &mut State) -> MpiResult {
     Ok(())
 }
 
-/// Tells the lock and the engine whether only one thread makes calls, and whether there is no thread that makes progress either.
+/// Tells the lock and the engine which threads there are: whether only one makes calls, and whether another one makes progress.
 fn declare_threads(runtime: &Runtime, state: &mut State) {
     let alone = is_alone(state);
     runtime.lock.set_alone(alone);

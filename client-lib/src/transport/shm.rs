@@ -313,7 +313,7 @@ impl Shm {
             let (way, timed) = match len > SMALL {
                 true if is_whole => (up.fill.best().unwrap_or(Way::First), true),
                 true if self.pool.is_warm() => up.fill.choose(),
-                true | false => (Way::First, false),
+                _small_or_cold => (Way::First, false),
             };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {

@@ -25,12 +25,12 @@ const COLD_EVERY: u32 = 8;
 /// most processors.
 const STALL: u64 = 1 << 19;
 
-/// The length class of a long message: up to 128 KiB, 512 KiB, 2 MiB, or longer.
+/// The length class of a long message: below 128 KiB, below 512 KiB, below 2 MiB, or longer.
 fn class(len: usize) -> usize {
-    LONGEST.iter().take_while(|longest| len >= **longest).count()
+    LENGTHS.iter().take_while(|from| len >= **from).count()
 }
 
-const LONGEST: [usize; CLASSES - 1] = [128 << 10, 512 << 10, 2 << 20];
+const LENGTHS: [usize; CLASSES - 1] = [128 << 10, 512 << 10, 2 << 20];
 const CLASSES: usize = 4;
 
 /// What a link has learned about long messages.
@@ -123,7 +123,7 @@ impl Streams {
                 return Some(Way::Second);
             }
         }
-        let most = (AT_ONCE * LONGEST.get(number).copied().unwrap_or(len)) as u64;
+        let most = (AT_ONCE * LENGTHS.get(number).copied().unwrap_or(len)) as u64;
         if way == Way::First && self.coming >= most {
             // Much longer ones are coming: it could wait for them forever.
             return if self.coming < 2 * most { None } else { Some(Way::Second) };
