@@ -310,10 +310,10 @@ impl Shm {
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_room(cell, len).ok_or(Refusal::Full)?;
-            let (way, timed) = match len > SMALL {
+            let (way, timed) = match len > SMALL && self.pool.is_warm(cell, len) {
                 true if is_whole => (up.fill.best().unwrap_or(Way::First), true),
-                true if self.pool.is_warm() => up.fill.choose(),
-                _small_or_cold => (Way::First, false),
+                true => up.fill.choose(),
+                false => (Way::First, false),
             };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {

@@ -3,6 +3,10 @@
 //! The receiver copies directly from the cell and then frees it by setting its state. The sender checks the states only when
 //! it has no free cell left for a peer, so a cell stays in the receiver's cache for at most one round through the pool.
 //!
+//! The memory of a cell costs nothing before the cell is used, and the first use costs several times as much as any later one (the kernel finds
+//! and clears pages, for both sides). So cells that were used before are used again first, and a process that has few messages on their way
+//! at a time needs little memory.
+//!
 //! A peer gets another cell only while it has fewer than are free: a peer that receives nothing holds half of the pool at most, n such
 //! peers n/(n+1) of it, and there is always a cell for one that receives (Choudhury and Hahne, dynamic queue length thresholds).
 
@@ -36,13 +40,23 @@ pub(super) fn give_back(cell: &CellHead, spent: Option<u64>) -> bool {
 pub(super) struct Pool {
     small: Class,
     large: Class,
+    small_cells: u32,
+    /// Whether the process shares its core with peers, so that it gains nothing by having many cells in use at a time.
+    is_crowded: bool,
     /// The costs of timed cells for both sides, and the link of each.
     pub(super) costs: Vec<(u16, Timed)>,
 }
 
 #[derive(Debug)]
 struct Class {
+    /// Those that were used before, oldest first.
     free: VecDeque<u32>,
+    /// Those that were not.
+    fresh: std::ops::Range<u32>,
+    /// Of so many cells taken, one is fresh although others are free: with more cells, their states are read less often, and together. 0 for none.
+    grows_every: u32,
+    /// How many were taken since one was fresh.
+    taken: u32,
     /// Oldest first.
     busy: VecDeque<Trip>,
     /// `held[link]`: how many cells are busy for it.
@@ -51,8 +65,8 @@ struct Class {
     refused: Vec<u16>,
     /// How many requests for a cell were refused since the last one succeeded.
     refusals: u32,
-    /// How many cells were never used. They are used in turn, so the next ones are these.
-    unused: u32,
+    /// `filled[i]`: how many bytes of the i-th cell were used so far; counted only for large cells.
+    filled: Vec<u32>,
 }
 
 /// A cell in use.
@@ -84,6 +98,9 @@ pub(super) fn weighed(timed: &Timed) -> u64 {
     }
 }
 
+/// See [`Class::grows_every`].
+const GROWS_EVERY: u32 = 8;
+
 /// Bytes of a cell that are prefetched: no more than a core can have in flight at once.
 const FETCHED: usize = 1024;
 const LINE: usize = 64;
@@ -93,16 +110,31 @@ const LOOK_AT_ALL_EVERY: u32 = 64;
 
 impl Pool {
     pub(super) fn new(geometry: Geometry) -> Self {
-        let class = |range: std::ops::Range<u32>| Class {
+        let class = |range: std::ops::Range<u32>, grows_every, filled| Class {
             busy: VecDeque::with_capacity(range.len()),
-            free: range.clone().collect(),
+            free: VecDeque::with_capacity(range.len()),
+            fresh: range,
+            grows_every,
+            taken: 0,
             held: Vec::new(),
             refused: Vec::new(),
             refusals: 0,
-            unused: range.end - range.start,
+            filled,
         };
-        let small = geometry.small;
-        Self { small: class(0..small), large: class(small..small + geometry.large), costs: Vec::new() }
+        let Geometry { small, large, .. } = geometry;
+        let of_large = vec![0; large as usize];
+        Self {
+            small: class(0..small, GROWS_EVERY, Vec::new()),
+            large: class(small..small + large, 0, of_large),
+            small_cells: small,
+            is_crowded: false,
+            costs: Vec::new(),
+        }
+    }
+
+    /// Says whether the process shares its core with peers.
+    pub(super) fn set_crowded(&mut self, is_crowded: bool) {
+        self.is_crowded = is_crowded;
     }
 
     /// Takes a cell for `len` bytes to be sent over a link, if there is one.
@@ -116,9 +148,8 @@ impl Pool {
         if !class.admits(link) && !class.refill(segment, &mut self.costs, link) {
             return None;
         }
-        let cell = class.free.pop_front()?;
+        let cell = class.next(segment, &mut self.costs, self.is_crowded)?;
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
-        class.unused = class.unused.saturating_sub(1);
         class.busy.push_back(Trip { cell, link, timed: None, is_lent: false });
         *class.held_by(link) += 1;
         Some(cell)
@@ -128,6 +159,7 @@ impl Pool {
     /// lines are in the cache of its last receiver.
     #[inline]
     pub(super) fn fetch_next(&self, segment: &Segment, len: usize) {
+        // Nothing is to be had of a fresh one, whose memory is not there yet.
         let Some(&cell) = self.small.free.front() else { return };
         let (Some(head), Some(data)) = (segment.cell_head(cell), segment.cell_room(cell, len.min(FETCHED))) else {
             return;
@@ -138,9 +170,16 @@ impl Pool {
         }
     }
 
-    /// Whether all large cells have been used: before, most of what it costs to fill one is the kernel's first look at its memory.
-    pub(super) fn is_warm(&self) -> bool {
-        self.large.unused == 0
+    /// Returns whether so much of a large cell was used before, and counts it as used from now on. If not, most of what it costs to fill it is the
+    /// kernel's first look at its memory.
+    pub(super) fn is_warm(&mut self, cell: u32, len: usize) -> bool {
+        let first = self.small_cells;
+        let Some(filled) = cell.checked_sub(first).and_then(|at| self.large.filled.get_mut(at as usize)) else {
+            return false;
+        };
+        let is_warm = *filled as usize >= len;
+        *filled = (*filled).max(len as u32);
+        is_warm
     }
 
     /// Collects the oldest large cells if they are free, and what the timed ones have cost.
@@ -178,7 +217,7 @@ impl Pool {
     /// Returns whether a `take` that was refused would succeed now. If not, the process that frees a cell will ring the
     /// doorbell.
     pub(super) fn await_refill(&mut self, segment: &Segment) -> bool {
-        let Self { small, large, costs } = self;
+        let Self { small, large, costs, .. } = self;
         let [small, large] =
             [small, large].map(|class| !class.refused.is_empty() && class.await_refill(segment, costs));
         small || large
@@ -204,7 +243,29 @@ impl Class {
     /// Whether a link may have one more cell, as far as is known.
     #[inline]
     fn admits(&self, link: u16) -> bool {
-        (self.held.get(link as usize).copied().unwrap_or(0) as usize) < self.free.len()
+        (self.held.get(link as usize).copied().unwrap_or(0) as usize) < self.free.len() + self.fresh.len()
+    }
+
+    /// The cell to use next.
+    #[inline]
+    fn next(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>, is_crowded: bool) -> Option<u32> {
+        if self.fresh.is_empty() { self.free.pop_front() } else { self.next_while_fresh(segment, costs, is_crowded) }
+    }
+
+    fn next_while_fresh(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>, is_crowded: bool) -> Option<u32> {
+        self.taken += 1;
+        self.take_back(segment, costs);
+        // Of messages that are on their way while this one is filled, each is copied on a core of its own, and the fewer cells there are, the
+        // more often one of them is still in the other core's cache.
+        let are_many = !is_crowded && !self.busy.is_empty();
+        let grows = are_many || (self.grows_every > 0 && self.taken >= self.grows_every);
+        match self.free.pop_front_if(|_| !grows) {
+            Some(cell) => Some(cell),
+            None => {
+                self.taken = 0;
+                self.fresh.next()
+            }
+        }
     }
 
     #[inline]
@@ -299,6 +360,8 @@ fn is_free(segment: &Segment, trip: &Trip, costs: &mut Vec<(u16, Timed)>) -> boo
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -314,6 +377,44 @@ mod tests {
         give_back(segment.cell_head(40).unwrap(), None);
         assert!(pool.await_refill(&segment));
         assert!(pool.take(&segment, 100, 3).is_some() && pool.take(&segment, 100, 0).is_none());
+    }
+
+    #[test]
+    fn a_process_whose_messages_are_received_at_once_uses_few_cells() {
+        let geometry = Geometry { slots: 2, small: 64, large: 64 };
+        let (segment, _) = Segment::create(geometry).unwrap();
+        let mut pool = Pool::new(geometry);
+        let mut used = |len: usize, turns: u32, at_a_time: u32| {
+            let mut used = HashSet::new();
+            for _ in 0..turns {
+                let cells: Vec<u32> = (0..at_a_time).map(|_| pool.take(&segment, len, 0).unwrap()).collect();
+                cells.iter().for_each(|cell| _ = give_back(segment.cell_head(*cell).unwrap(), None));
+                used.extend(cells);
+            }
+            used.len() as u32
+        };
+        assert_eq!(used(LARGE, 1000, 1), 1);
+        assert_eq!(used(SMALL, 80, 1), 1 + 79 / GROWS_EVERY, "short messages soon have all, in turn");
+        assert_eq!(used(SMALL, 1000, 1), 64);
+        assert_eq!(used(LARGE, 40, 2), 40 + 1, "the second message of each turn is on its way beside the first one");
+        assert_eq!(used(LARGE, 1000, 2), 64);
+        let mut pool = Pool::new(geometry);
+        pool.set_crowded(true);
+        for _ in 0..100 {
+            let cells = [(); 5].map(|()| pool.take(&segment, LARGE, 0).unwrap());
+            assert!(cells.iter().all(|cell| *cell < 64 + 5), "no more than are on their way: {cells:?}");
+            cells.iter().for_each(|cell| _ = give_back(segment.cell_head(*cell).unwrap(), None));
+        }
+    }
+
+    #[test]
+    fn a_cell_is_warm_up_to_where_it_was_filled() {
+        let mut pool = Pool::new(Geometry { slots: 2, small: 3, large: 2 });
+        assert!(!pool.is_warm(3, 8192));
+        assert!(pool.is_warm(3, 5000) && pool.is_warm(3, 8192));
+        assert!(!pool.is_warm(3, 8193) && pool.is_warm(3, 8193));
+        assert!(!pool.is_warm(4, 8192), "another one");
+        assert!(!pool.is_warm(2, 1) && !pool.is_warm(2, 1), "short ones are not counted");
     }
 
     #[test]

@@ -272,6 +272,7 @@ impl Shm {
         };
         if pid > 0 {
             self.crowd.add(pid);
+            self.pool.set_crowded(self.crowd.shares_cores());
         }
         let mut up = Up::new(segment, bell, socket, hello.sign, ring_id(hello.nonce), cma);
         up.pid = pid;
@@ -390,6 +391,7 @@ impl Shm {
         };
         if !self.links.iter().any(is_of_it) {
             self.crowd.remove(pid);
+            self.pool.set_crowded(self.crowd.shares_cores());
         }
     }
 
