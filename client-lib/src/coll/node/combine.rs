@@ -10,12 +10,18 @@
 //!  then reads:     result k - 1               result k                             result k + 1
 //! ```
 //!
+//! A scan has a result for each member. Many members combine slices of a long one, too: in place of each member's slice comes what it gets, so the
+//! data of operation k + 1 are those of all, and each takes its own.
+//!
 //! Every element is combined by one member, in the order of ranks, so all members get the same bits.
+
+use std::mem::MaybeUninit;
 
 use super::mailboxes::{Awaited, Mailboxes, Packed};
 use super::way::slice;
 use super::work::{Work, awaited, write};
 use super::{Arrival, Node};
+use crate::coll::choice::Call;
 use crate::memory::Buffer;
 use crate::shared_memory::sync::{reads, writes};
 
@@ -27,10 +33,76 @@ impl Work<'_> {
         if part.1 == 0 {
             return;
         }
+        match self.call {
+            Call::Scan { .. } => return self.combine_prefixes(node, number, len, part),
+            Call::Exscan { .. } => return self.combine_prefixes_before(node, number, len, part),
+            _one_result_for_all => {}
+        }
         let left = Left::unpacked(number, node.size(), len);
         node.with_result(number, len, |result| {
             self.combine(node, left, part, result.cast::<u8>().wrapping_add(part.0));
         });
+    }
+
+    /// Adds to bytes (offset, length) of the `whole` that each member has left those of the members before it.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    fn combine_prefixes(&self, node: &Node, number: u64, whole: usize, (at, len): (usize, usize)) {
+        let Some(reduction) = self.reduction else { return };
+        for member in 1..node.size() {
+            node.with_data(number, member - 1, whole, |before| {
+                node.with_data_mut(number, member, whole, |data| {
+                    let (before, data) = (before.cast::<u8>().wrapping_add(at), data.cast::<u8>().wrapping_add(at));
+                    reads(before, len);
+                    writes(data, len);
+                    // SAFETY: both lie within the members' data. Of these, only this member uses this part, until all have arrived at the next operation.
+                    unsafe { reduction.apply(before, data, len / self.cut.unit) }
+                });
+            });
+        }
+    }
+
+    /// Replaces bytes (offset, length) of the `whole` that each member but the first has left by those of the members before it, combined.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    fn combine_prefixes_before(&self, node: &Node, number: u64, whole: usize, (at, len): (usize, usize)) {
+        let Some(reduction) = self.reduction else { return };
+        let unit = self.cut.unit;
+        let step = PART / unit * unit;
+        let mut parts = [const { Part::new() }; 2];
+        // What the members before have left, combined; and room for the same with the next one.
+        let [mut sum, mut next] = parts.each_mut().map(Part::start);
+        for from in (0..len).step_by(step) {
+            let (at, len) = (at + from, step.min(len - from));
+            node.with_data(number, 0, whole, |first| {
+                let first = first.cast::<u8>().wrapping_add(at);
+                reads(first, len);
+                // SAFETY: as in `combine_prefixes`.
+                unsafe { sum.copy_from_nonoverlapping(first, len) }
+            });
+            for member in 1..node.size() {
+                node.with_data_mut(number, member, whole, |data| {
+                    let data = data.cast::<u8>().wrapping_add(at);
+                    reads(data, len);
+                    writes(data, len);
+                    // SAFETY: as in `combine_prefixes`; both have room for `step` bytes, of which `sum` has `len`.
+                    unsafe {
+                        next.copy_from_nonoverlapping(data, len);
+                        reduction.apply(sum, next, len / unit);
+                        data.copy_from_nonoverlapping(sum, len);
+                    }
+                });
+                std::mem::swap(&mut sum, &mut next);
+            }
+        }
+    }
+
+    /// Takes what this member gets of a scan's piece, if this operation brings one.
+    pub(super) fn take_prefix(&self, node: &Node, number: u64) {
+        let Some(before) = self.index.checked_sub(1) else { return };
+        let (at, len) = self.cut.piece(before);
+        if matches!(self.call, Call::Scan { .. }) || node.rank > 0 {
+            let recv = &self.operands.recv.buffer;
+            node.with_data(number - 1, node.rank, len, |data| write(recv, at, data));
+        }
     }
 
     /// The last member to arrive combines a vector that is not cut into slices.
@@ -127,6 +199,23 @@ impl Work<'_> {
         let count = part.1 / self.cut.unit;
         // SAFETY: `combine` passes the addresses of so many elements.
         combine(mail, left, part, result, move |from, into| unsafe { reduction.apply(from, into, count) });
+    }
+}
+
+/// Bytes of what is combined at a time where results replace operands: so few that they stay in the core's first cache.
+pub(super) const PART: usize = 4096;
+
+/// Room for so many, aligned for elements of any type.
+#[repr(align(64))]
+struct Part([MaybeUninit<u8>; PART]);
+
+impl Part {
+    const fn new() -> Self {
+        Self([MaybeUninit::uninit(); PART])
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
     }
 }
 

@@ -132,7 +132,7 @@ impl<'a> Work<'a> {
             }
             Call::Allreduce { in_place, .. } => mail.arrive(stamp, len, false, |slot| slot.fill(own(in_place), from)),
             Call::Scan { in_place, .. } | Call::Exscan { in_place, .. } => {
-                mail.arrive(stamp, len, true, |slot| slot.fill(own(in_place), from))
+                mail.arrive(stamp, len, !self.cut.is_sliced, |slot| slot.fill(own(in_place), from))
             }
             Call::ReduceScatterBlock { in_place, .. } => self.leave_parts(mail, stamp, own(in_place)),
         }
@@ -177,6 +177,7 @@ impl<'a> Work<'a> {
         match self.call {
             Call::Reduce { root, .. } if root != node.rank => {}
             Call::Allreduce { .. } | Call::Reduce { .. } => self.take_result(node, number),
+            Call::Scan { .. } | Call::Exscan { .. } if self.cut.is_sliced => self.take_prefix(node, number),
             _moved_or_combined_by_each => self.read_left(node, number),
         }
     }
