@@ -18,7 +18,7 @@
 use std::mem::MaybeUninit;
 
 use super::mailboxes::{Awaited, Mailboxes, Packed};
-use super::way::slice;
+use super::way::{PART, slice};
 use super::work::{Work, awaited, write};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
@@ -202,10 +202,7 @@ impl Work<'_> {
     }
 }
 
-/// Bytes of what is combined at a time where results replace operands: so few that they stay in the core's first cache.
-pub(super) const PART: usize = 4096;
-
-/// Room for so many, aligned for elements of any type.
+/// Room for [`PART`] bytes, aligned for elements of any type.
 #[repr(align(64))]
 struct Part([MaybeUninit<u8>; PART]);
 

@@ -1,7 +1,6 @@
 //! How a call is executed over the shared memory, and how its blocks are cut into operations. All members come to the same answers.
 
 use super::Shape;
-use super::combine::PART;
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::op::Reduction;
@@ -45,6 +44,9 @@ const ALONE_OF_MANY: u64 = 4 * SLICED;
 /// is written and read once more, with one wait more. With 8 and with 16 members on two cores, that was measured to be faster from so many bytes on.
 const PREFIXED: u64 = 64 << 10;
 const PREFIXED_MEMBERS: u32 = 8;
+
+/// Bytes of what is combined at a time where results replace operands: so few that they stay in the core's first cache.
+pub(super) const PART: usize = 4096;
 
 /// Whether each member combines a slice of the vectors.
 #[inline(always)]
