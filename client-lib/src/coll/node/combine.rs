@@ -33,10 +33,8 @@ impl Work<'_> {
         if part.1 == 0 {
             return;
         }
-        match self.call {
-            Call::Scan { .. } => return self.combine_prefixes(node, number, len, part),
-            Call::Exscan { .. } => return self.combine_prefixes_before(node, number, len, part),
-            _one_result_for_all => {}
+        if matches!(self.call, Call::Scan { .. } | Call::Exscan { .. }) {
+            return self.combine_prefixes(node, number, len, part);
         }
         let left = Left::unpacked(number, node.size(), len);
         node.with_result(number, len, |result| {
@@ -44,53 +42,47 @@ impl Work<'_> {
         });
     }
 
-    /// Adds to bytes (offset, length) of the `whole` that each member has left those of the members before it.
+    /// Replaces bytes (offset, length) of the `whole` that each member has left by what it gets in a scan or exscan. Operands are combined in the same
+    /// way as by [`combine`], so the bits do not depend on the length of the vector, whatever the operation does with values that are not numbers.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine_prefixes(&self, node: &Node, number: u64, whole: usize, (at, len): (usize, usize)) {
         let Some(reduction) = self.reduction else { return };
-        for member in 1..node.size() {
-            node.with_data(number, member - 1, whole, |before| {
-                node.with_data_mut(number, member, whole, |data| {
-                    let (before, data) = (before.cast::<u8>().wrapping_add(at), data.cast::<u8>().wrapping_add(at));
-                    reads(before, len);
-                    writes(data, len);
-                    // SAFETY: both lie within the members' data. Of these, only this member uses this part, until all have arrived at the next operation.
-                    unsafe { reduction.apply(before, data, len / self.cut.unit) }
-                });
-            });
-        }
-    }
-
-    /// Replaces bytes (offset, length) of the `whole` that each member but the first has left by those of the members before it, combined.
-    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
-    fn combine_prefixes_before(&self, node: &Node, number: u64, whole: usize, (at, len): (usize, usize)) {
-        let Some(reduction) = self.reduction else { return };
-        let unit = self.cut.unit;
+        let is_exclusive = matches!(self.call, Call::Exscan { .. });
+        let (unit, size) = (self.cut.unit, node.size());
         let step = PART / unit * unit;
         let mut parts = [const { Part::new() }; 2];
         // What the members before have left, combined; and room for the same with the next one.
         let [mut sum, mut next] = parts.each_mut().map(Part::start);
         for from in (0..len).step_by(step) {
             let (at, len) = (at + from, step.min(len - from));
+            let count = len / unit;
             node.with_data(number, 0, whole, |first| {
                 let first = first.cast::<u8>().wrapping_add(at);
                 reads(first, len);
-                // SAFETY: as in `combine_prefixes`.
+                // SAFETY: the part lies within the member's data, and `sum` has room for `step` bytes.
                 unsafe { sum.copy_from_nonoverlapping(first, len) }
             });
-            for member in 1..node.size() {
+            for member in 1..size {
                 node.with_data_mut(number, member, whole, |data| {
                     let data = data.cast::<u8>().wrapping_add(at);
                     reads(data, len);
                     writes(data, len);
-                    // SAFETY: as in `combine_prefixes`; both have room for `step` bytes, of which `sum` has `len`.
+                    // SAFETY: the part lies within the member's data; only this member uses it until all have arrived at the next operation.
+                    // `sum` and `next` have room for `step` bytes, and `sum` has `len`.
                     unsafe {
-                        next.copy_from_nonoverlapping(data, len);
-                        reduction.apply(sum, next, len / unit);
+                        if !is_exclusive {
+                            reduction.apply(data, sum, count);
+                            data.copy_from_nonoverlapping(sum, len);
+                            return;
+                        }
+                        if member + 1 < size {
+                            next.copy_from_nonoverlapping(sum, len);
+                            reduction.apply(data, next, count);
+                        }
                         data.copy_from_nonoverlapping(sum, len);
                     }
+                    std::mem::swap(&mut sum, &mut next);
                 });
-                std::mem::swap(&mut sum, &mut next);
             }
         }
     }

@@ -41,11 +41,12 @@ const ALONE: u64 = 16 * SLICED;
 const ALONE_OF_MANY: u64 = 4 * SLICED;
 
 /// In a scan, where each member combines what those before it have left, n members combine n²/2 vectors. In slices, they combine n, and each of these
-/// is written and read once more, with one wait more. With 8 and with 16 members on two cores, that was measured to be faster from so many bytes on.
+/// is written and read once more; but each member waits for all, twice, and not only for those before it. With 8 and with 16 members on two cores,
+/// that was measured to be faster from so many bytes on. (A longer vector goes in pieces, for which all wait for all anyway.)
 const PREFIXED: u64 = 64 << 10;
 const PREFIXED_MEMBERS: u32 = 8;
 
-/// Bytes of what is combined at a time where results replace operands: so few that they stay in the core's first cache.
+/// Bytes of what is combined at a time where a scan's results replace its operands: so few that they stay in the core's first cache.
 pub(super) const PART: usize = 4096;
 
 /// Whether each member combines a slice of the vectors.

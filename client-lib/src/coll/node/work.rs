@@ -331,8 +331,8 @@ pub(super) fn take(
 #[expect(unsafe_code, reason = "a member's data are read through a pointer")]
 pub(super) fn write(into: &Buffer, at: usize, data: *const [u8]) {
     reads(data.cast(), data.len());
-    // SAFETY: the bytes lie within a slot; their member has finished writing and does not change them before this
-    // member arrives at the next operation. A process that breaks this rule only corrupts what is read: no reference to them exists.
+    // SAFETY: the bytes lie within a slot; their member (and in a scan, those that combine slices) has finished writing and does not change
+    // them before this member arrives at the next operation. A process that breaks this rule only corrupts what is read: no reference to them exists.
     unsafe { into.copy_from(at, data.cast(), data.len()) }
 }
 

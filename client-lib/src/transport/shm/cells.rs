@@ -1,11 +1,12 @@
 //! The sender's pool of cells: memory in its own segment for payloads that do not fit a slot.
 //!
-//! The receiver copies directly from the cell and then frees it by setting its state. The sender checks the states only when
-//! it has no free cell left for a peer, so a cell stays in the receiver's cache for at most one round through the pool.
+//! The receiver copies directly from the cell and then frees it by setting its state. Once all cells are in use, the sender
+//! checks the states only when it has no free cell left for a peer, so a cell stays in the receiver's cache for at most one round through the pool.
 //!
 //! The memory of a cell costs nothing before the cell is used, and the first use costs several times as much as any later one (the kernel finds
-//! and clears pages, for both sides). So cells that were used before are used again first, and a process that has few messages on their way
-//! at a time needs little memory.
+//! and clears pages, for both sides). So cells that were used before are used again first. Others join one in eight short messages; and longer
+//! ones while other messages are on their way, if sender and receivers have cores of their own ([`Class::next_while_fresh`]). So the memory of most large
+//! cells is not needed in processes that send one longer message at a time, or share their cores.
 //!
 //! A peer gets another cell only while it has fewer than are free: a peer that receives nothing holds half of the pool at most, n such
 //! peers n/(n+1) of it, and there is always a cell for one that receives (Choudhury and Hahne, dynamic queue length thresholds).
@@ -49,7 +50,7 @@ pub(super) struct Pool {
 
 #[derive(Debug)]
 struct Class {
-    /// Those that were used before, oldest first.
+    /// Those that were taken before, oldest first.
     free: VecDeque<u32>,
     /// Those that were not.
     fresh: std::ops::Range<u32>,
@@ -173,13 +174,20 @@ impl Pool {
     /// Returns whether so much of a large cell was used before, and counts it as used from now on. If not, most of what it costs to fill it is the
     /// kernel's first look at its memory.
     pub(super) fn is_warm(&mut self, cell: u32, len: usize) -> bool {
-        let first = self.small_cells;
-        let Some(filled) = cell.checked_sub(first).and_then(|at| self.large.filled.get_mut(at as usize)) else {
-            return false;
-        };
+        let Some(filled) = self.filled(cell) else { return false };
         let is_warm = *filled as usize >= len;
         *filled = (*filled).max(len as u32);
         is_warm
+    }
+
+    /// Counts so much of a large cell as used.
+    pub(super) fn has_filled(&mut self, cell: u32, len: usize) {
+        self.is_warm(cell, len);
+    }
+
+    fn filled(&mut self, cell: u32) -> Option<&mut u32> {
+        let large = cell.checked_sub(self.small_cells)?;
+        self.large.filled.get_mut(large as usize)
     }
 
     /// Collects the oldest large cells if they are free, and what the timed ones have cost.
@@ -259,6 +267,10 @@ impl Class {
         // more often one of them is still in the other core's cache.
         let are_many = !is_crowded && !self.busy.is_empty();
         let grows = are_many || (self.grows_every > 0 && self.taken >= self.grows_every);
+        if !grows && self.free.is_empty() {
+            // One slow receiver must not make the messages to others take a fresh cell each.
+            self.look_at_all(segment, costs);
+        }
         match self.free.pop_front_if(|_| !grows) {
             Some(cell) => Some(cell),
             None => {
@@ -380,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_messages_are_received_at_once_uses_few_cells() {
+    fn large_cells_join_while_messages_are_on_their_way_and_small_ones_one_by_one() {
         let geometry = Geometry { slots: 2, small: 64, large: 64 };
         let (segment, _) = Segment::create(geometry).unwrap();
         let mut pool = Pool::new(geometry);
@@ -404,6 +416,13 @@ mod tests {
             let cells = [(); 5].map(|()| pool.take(&segment, LARGE, 0).unwrap());
             assert!(cells.iter().all(|cell| *cell < 64 + 5), "no more than are on their way: {cells:?}");
             cells.iter().for_each(|cell| _ = give_back(segment.cell_head(*cell).unwrap(), None));
+        }
+        // The oldest one is not freed: the others are used again nevertheless.
+        let stuck = pool.take(&segment, LARGE, 1).unwrap();
+        for _ in 0..100 {
+            let cell = pool.take(&segment, LARGE, 0).unwrap();
+            assert!(cell != stuck && cell < 64 + 5, "{cell}");
+            give_back(segment.cell_head(cell).unwrap(), None);
         }
     }
 
