@@ -321,8 +321,14 @@ impl Node {
         self.next += 1;
         let mark = self.mark(number, self.rank);
         if len > 0 {
-            // SAFETY: a member's own mark and slot are used by no other member between `has_room` and the number.
-            self.with_data_mut(number, self.rank, len, |data| fill(unsafe { Room::shared(data.cast(), len) }));
+            self.with_data_mut(number, self.rank, len, |data| {
+                let data = data.cast::<u8>();
+                if len > SMALL {
+                    writes(data, len);
+                }
+                // SAFETY: a member's own mark and slot are used by no other member between `has_room` and the number.
+                fill(unsafe { Room::shared(data, len) });
+            });
         }
         mark.stamp.store(stamp, Ordering::Relaxed);
         mark.number.store(number + 1, Ordering::Release);
@@ -371,6 +377,8 @@ impl Node {
         body(std::ptr::slice_from_raw_parts(self.room_of(number, member, len), len))
     }
 
+    /// As [`Node::with_data`], for writing: before the member has arrived, only for itself; afterwards, for the one that combines this part of
+    /// a scan.
     #[inline]
     fn with_data_mut<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*mut [u8]) -> R) -> R {
         let len = len.min(self.room());
@@ -378,9 +386,7 @@ impl Node {
             let data = &self.mark(number, member).data;
             return data.with_mut(|data| body(std::ptr::slice_from_raw_parts_mut(data.cast(), len)));
         }
-        let room = self.room_of(number, member, len);
-        writes(room, len);
-        body(std::ptr::slice_from_raw_parts_mut(room, len))
+        body(std::ptr::slice_from_raw_parts_mut(self.room_of(number, member, len), len))
     }
 
     /// Where data lie that do not fit in a mark: those of a member, or the result, for the number of members.

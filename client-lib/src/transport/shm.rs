@@ -310,7 +310,7 @@ impl Shm {
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_room(cell, len).ok_or(Refusal::Full)?;
-            let (way, timed) = match len > SMALL && self.pool.is_warm(cell, len) {
+            let (way, timed) = match len > SMALL && self.pool.was_filled(cell, len) {
                 true if is_whole => (up.fill.best().unwrap_or(Way::First), true),
                 true => up.fill.choose(),
                 false => (Way::First, false),

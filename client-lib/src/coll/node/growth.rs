@@ -44,7 +44,7 @@ const SHORT: u64 = 8;
 const MIDDLE: u64 = 4 << 10;
 const LONG: u64 = 64 << 10;
 
-const ALL: [Operation; 16] = [
+const ALL: [Operation; 17] = [
     Barrier,
     Bcast(SHORT),
     Bcast(MIDDLE),
@@ -61,6 +61,7 @@ const ALL: [Operation; 16] = [
     Allreduce(MIDDLE),
     Allreduce(LONG),
     Scan(SHORT),
+    Scan(LONG),
 ];
 
 impl Operation {
@@ -309,10 +310,14 @@ fn the_longest_data_that_are_packed_move_less_than_longer_ones() {
 #[test]
 fn each_member_combines_a_slice_of_long_vectors() {
     let lines = LONG / 64;
-    for members in [4, 16, 64] {
-        let moves = count(Allreduce(LONG), members, true);
-        let share = 3 * lines + 16;
-        assert!(moves.member <= share && moves.chain <= share + 4 * u64::from(members).isqrt(), "{members}: {moves:?}");
+    // Of a scan, it also writes the results of its slice to where all read them.
+    for (operation, times, numbers) in [(Allreduce(LONG), 3, [4, 16, 64]), (Scan(LONG), 4, [8, 16, 64])] {
+        let share = times * lines + 16;
+        for members in numbers {
+            let moves = count(operation, members, true);
+            let (longest, root) = (moves.chain, u64::from(members).isqrt());
+            assert!(moves.member <= share && longest <= share + 4 * root, "{operation:?} of {members}: {moves:?}");
+        }
     }
 }
 

@@ -204,11 +204,11 @@ impl Shm {
             } else if at < len {
                 at += self.fill(cell, buffer, at, past_caches);
             } else if self.segment.cell_head(cell).is_none_or(filled) {
-                self.pool.has_filled(cell, at);
+                self.pool.was_filled(cell, at);
                 return None;
             }
         }
-        self.pool.has_filled(cell, at);
+        self.pool.was_filled(cell, at);
         let is_read = self.await_reader(index, cell, buffer, at, sink);
         is_read.then(|| {
             // Both sides' time, of which the receiver's is a part, and half: the sender need not wait for the last line to come back before
