@@ -1,6 +1,11 @@
 //! `rsd start`: checks what the user wants, moves to the background, and runs the daemon ([`daemon`]).
 
+mod announce;
 mod daemon;
+mod head;
+mod place;
+mod services;
+mod standby;
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
@@ -294,8 +299,8 @@ fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> 
 fn check(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let settings = settings::settings()?;
     logging::filter(options.logging.log.as_deref().unwrap_or(&settings.log.level))?;
-    daemon::declared("node.resources or --resource", &options.resource)?;
-    daemon::declared("jobs.resources", &settings.jobs.resources)?;
+    place::declared("node.resources or --resource", &options.resource)?;
+    place::declared("jobs.resources", &settings.jobs.resources)?;
     journal::check(state_dir)?;
     step_files::check(state_dir)?;
     let (version, newest, oldest) = (rsd_proto::VERSION, rsd_proto::PROTOCOL, rsd_proto::PROTOCOL_OLDEST);
