@@ -270,6 +270,20 @@ fn a_fatal_error_names_the_function_and_the_reason() {
 }
 
 #[test]
+fn ranks_of_one_node_that_disagree_about_shared_memory_are_told_so() {
+    let dvm = Dvm::start(1);
+    for [first, second] in [["on", "off"], ["off", "on"]] {
+        let settings = [first, second].map(|shm| format!("RSD_MPI_SHM={shm}"));
+        let program = Mpi::Ours.program("ring.c");
+        let line = ["run", "-n", "1", "-x", &settings[0], &program, ":", "-n", "1", "-x", &settings[1], &program];
+        let ended = dvm.rsctl(line).end();
+        let what =
+            "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same for all processes of a node";
+        assert!(!ended.status.success() && ended.err().contains(what), "{ended}");
+    }
+}
+
+#[test]
 fn the_death_of_a_rank_is_reported_to_the_others() {
     // Hydra must not end the other ranks; it reports the death to them by a signal whose default action would end them.
     for (shm, what) in [("on", ""), ("off", ""), ("on", "together")] {

@@ -13,7 +13,7 @@ pub use foreign::ForeignPeer;
 use super::address;
 use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
-use super::shm::{Shm, ShmConfig, Watched};
+use super::shm::{self, Shm, ShmConfig, Watched};
 use super::tcp::{self, Listen, Reads, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -60,6 +60,8 @@ pub struct Routes {
     /// Readable when something may have arrived: the poller or, without one, shared memory's own set.
     set: Option<Arc<OwnedFd>>,
     bell: Option<Bell>,
+    /// Tells those on this node that share memory that this process does not.
+    declines: Option<OwnedFd>,
     polls: u32,
     /// A descriptor of no transport has become ready.
     is_told: bool,
@@ -139,6 +141,11 @@ impl Routes {
             }
             routes.set.get_or_insert(Arc::new(shm.fd().try_clone_to_owned()?));
             routes.shm = Some(shm);
+        }
+        let here = nodes[name.rank as usize];
+        if !settings.shm && nodes.iter().filter(|node| **node == here).count() > 1 {
+            // Without it, who calls is told only that no process listens.
+            routes.declines = shm::decline_as(name).ok();
         }
         for (rank, route) in routes.routes.iter().enumerate() {
             let peer = Peer(rank as u32);

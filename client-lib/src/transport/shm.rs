@@ -73,6 +73,7 @@ use link::{Link, LinkState, Up};
 use ring::{DATA, Receiver, SlotData};
 use segment::Segment;
 use share::{Offers, Shares};
+pub(super) use socket::decline_as;
 
 /// The settings of the shared-memory transport.
 #[derive(Debug, Clone)]

@@ -41,6 +41,10 @@ const CALLERS: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Why a peer that shares no memory is lost.
+const DIFFERS: &str =
+    "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same for all processes of a node";
+
 /// A connection that has not said hello yet.
 #[derive(Debug)]
 pub(super) struct Caller {
@@ -81,15 +85,20 @@ impl Shm {
         self.unsettled = true;
         let name = self.links[index].name;
         let called = socket::call(name);
-        if self.links[index].listens && matches!(called, Err(NoAnswer::Nobody)) {
-            let reason = match &self.news {
-                Some(news) => format!("it does not listen; the process manager says: {news}"),
-                None => "its process has exited".to_owned(),
-            };
+        let is_over = match (&called, &self.news) {
+            (Err(NoAnswer::Off), _) => Some(DIFFERS.to_owned()),
+            (Err(NoAnswer::Nobody), _) if !self.links[index].listens => None,
+            (Err(NoAnswer::Nobody), Some(news)) => {
+                Some(format!("it does not listen; the process manager says: {news}"))
+            }
+            (Err(NoAnswer::Nobody), None) => Some("its process has exited".to_owned()),
+            (Ok(_) | Err(NoAnswer::Foreign(_) | NoAnswer::Failed(_)), _) => None,
+        };
+        if let Some(reason) = is_over {
             return self.lose(index, &reason);
         }
         let called = called.map_err(|why| match why {
-            NoAnswer::Nobody => "no process listens there".to_string(),
+            NoAnswer::Nobody | NoAnswer::Off => "no process listens there".to_string(),
             NoAnswer::Foreign(why) => why,
             NoAnswer::Failed(errno) => descriptors::describe(errno, self.links.len() + 1),
         });

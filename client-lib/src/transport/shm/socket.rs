@@ -24,6 +24,9 @@ use crate::transport::name::ProcessName;
 /// How many names a process may listen under.
 const TURNS: u8 = 16;
 
+/// The turn of the name by which a process says that it shares no memory. It answers no calls.
+const OFF: u8 = u8::MAX;
+
 /// The address at which a process listens, unless another process has taken it.
 pub(super) fn address_of(name: ProcessName) -> String {
     format!("rsd-mpi-{}", name.socket(0))
@@ -62,6 +65,14 @@ pub(super) fn listen_as(name: ProcessName) -> io::Result<OwnedFd> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, text))
 }
 
+/// As long as the returned socket is open, those that share memory and call this process find [`NoAnswer::Off`].
+pub(in crate::transport) fn decline_as(name: ProcessName) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    bind(socket.as_raw_fd(), &address(name, OFF)?)?;
+    listen(&socket, Backlog::MAXALLOWABLE)?;
+    Ok(socket)
+}
+
 /// Whether a process of this user listens under this name.
 fn is_ours(name: ProcessName, turn: u8) -> bool {
     call_turn(name, turn).is_ok_and(|socket| process_behind(&socket).is_ok())
@@ -72,6 +83,8 @@ fn is_ours(name: ProcessName, turn: u8) -> bool {
 pub(super) enum NoAnswer {
     /// No process listens under any of the names.
     Nobody,
+    /// The process shares no memory.
+    Off,
     /// Only processes of other users listen.
     Foreign(String),
     /// Another error.
@@ -92,7 +105,10 @@ pub(super) fn call(name: ProcessName) -> Result<(OwnedFd, i32), NoAnswer> {
             Err(errno) => failed = NoAnswer::Failed(errno),
         }
     }
-    Err(failed)
+    match failed {
+        NoAnswer::Nobody if is_ours(name, OFF) => Err(NoAnswer::Off),
+        _ => Err(failed),
+    }
 }
 
 fn call_turn(name: ProcessName, turn: u8) -> nix::Result<OwnedFd> {
@@ -230,6 +246,15 @@ mod tests {
         assert!(nix::unistd::read(caller.as_fd(), &mut [0]).is_err());
         drop(caller);
         assert!(matches!(receive(&answered), Received::End));
+    }
+
+    #[test]
+    fn a_process_that_shares_no_memory_says_so_as_long_as_it_lives() {
+        let name = ProcessName::new(b"shares nothing", std::process::id());
+        let declines = decline_as(name).unwrap();
+        assert_eq!(call(name).unwrap_err(), NoAnswer::Off);
+        drop(declines);
+        assert_eq!(call(name).unwrap_err(), NoAnswer::Nobody);
     }
 
     /// Binds the abstract names that it is given as another user, and listens, until its standard input is closed.

@@ -219,6 +219,18 @@ fn a_peer_that_starts_late_is_reached_once_it_has_started() {
 }
 
 #[test]
+fn a_peer_that_shares_no_memory_is_lost_and_the_reason_names_the_setting() {
+    let mut process = Process::new(config("declines", 0), 2);
+    let declines = decline_as(config("declines", 1).me).unwrap();
+    assert_eq!(process.try_send(1, &EAGER, b"x"), Err(Refusal::Full));
+    process.poll();
+    let [(Peer(1), reason)] = &process.inbox.lost[..] else { panic!("{:?}", process.inbox.lost) };
+    assert!(reason.contains("rank 1") && reason.contains("it runs with RSD_MPI_SHM=off"), "{reason}");
+    assert_eq!(process.try_send(1, &EAGER, b"x"), Err(Refusal::Lost));
+    drop(declines);
+}
+
+#[test]
 fn a_process_that_waits_for_an_answer_to_its_hello_may_sleep() {
     let mut world = world::<2>("sleeping caller", |config| config);
     assert_eq!(world[0].try_send(1, &EAGER, b"word"), Err(Refusal::Full));
