@@ -86,13 +86,14 @@ fn programs_pass_on_sixty_four_ranks_on_two_cores() {
     pass(1, 64, &["comms", "collectives", "nonblocking", "startup"]);
 }
 
-/// Runs ten thousand random collectives, and a thousand rounds of random messages, for each number of ranks.
+/// Runs ten thousand random collectives, a thousand rounds of random messages, and four hundred of random operations on the memory of others,
+/// for each number of ranks.
 fn pass_at_random(nodes: usize, ranks: &[usize], setting: &str) {
     let most = ranks.iter().copied().max().unwrap_or(1);
     let dvm = Dvm::start_with(Options { nodes, slots: most.div_ceil(nodes) as u32, args: Vec::new() });
     for n in ranks {
         let (seed, n) = (n.to_string(), n.to_string());
-        for (name, rounds) in [("mixed", "10000"), ("letters", "1000")] {
+        for (name, rounds) in [("mixed", "10000"), ("letters", "1000"), ("remote", "400")] {
             let line = ["run", "-n", &n, "--map-by", "node", "-x", setting, &ours(name), rounds, &seed];
             assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on {n}\n"), "{setting}");
         }
