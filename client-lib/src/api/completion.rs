@@ -15,7 +15,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Active, Request, Start};
 use crate::runtime::{Runtime, State};
 
-use ending::{End, end, interrupted, is_over_already, known, last_end};
+use ending::{End, end, interrupted, is_over_already, known, wait_for};
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
 pub use generalized::{grequest_complete, grequest_start};
 pub(super) use results::nth;
@@ -32,14 +32,21 @@ pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Statu
     // SAFETY: the caller's promise.
     let handle = unsafe { one(request)? };
     let end = if is_over_already(handle) {
-        End::Plain(Status::EMPTY)
+        Some(End::Plain(Status::EMPTY))
     } else {
         let mut guard = rt.lock();
         known(&guard, handle)?;
-        guard.wait_or(|state| end(state, handle), |state| last_end(state, handle))
+        // SAFETY: the caller's promise.
+        unsafe { wait_for(&mut guard, handle, status) }
     };
     // SAFETY: the caller's promise.
-    unsafe { store_end(end, request, status) }
+    unsafe {
+        match end {
+            None => request.write(RequestHandle::NULL),
+            Some(end) => store_end(end, request, status)?,
+        }
+    }
+    Ok(())
 }
 
 /// `MPI_Test`.

@@ -76,9 +76,9 @@ impl Sink for Core {
     }
 
     #[inline]
-    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
+    fn on_frame_unless_early(&mut self, from: Peer, frame: &Frame, payload: Arrived<'_>) -> bool {
         let may_leave = self.finished != self.finished_before;
-        match frame {
+        match *frame {
             Frame::Eager { envelope } if !self.peers.is_lost(from) => {
                 self.on_eager(from, envelope, None, Whole::Lent(payload), may_leave)
             }
@@ -86,7 +86,7 @@ impl Sink for Core {
                 self.on_eager(from, envelope, Some(send), Whole::Lent(payload), may_leave)
             }
             _no_message_to_match => {
-                self.on_frame(from, frame, payload);
+                self.on_frame(from, *frame, payload);
                 true
             }
         }
@@ -260,10 +260,18 @@ impl Core {
     fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: Arrived<'_>) {
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Posted { buffer, .. } = &request.state else { return };
-        let outcome = fill(buffer, envelope, payload);
-        self.traffic.receive(payload.len() as u64);
+        let len = payload.len();
+        if len <= buffer.len() && buffer.is_on_host() {
+            // The usual outcome is written word by word: one that was put together elsewhere is copied in larger pieces than it was written
+            // in, for which processors wait.
+            payload.copy_to(buffer, 0, len);
+            let (source, tag, bytes) = (envelope.rank, envelope.tag, len as u64);
+            request.state = RequestState::Finished(Outcome { source, tag, bytes, cancelled: false, error: None });
+        } else {
+            request.state = RequestState::Finished(fill(buffer, envelope, payload));
+        }
+        self.traffic.receive(len as u64);
         self.finished += 1;
-        request.state = RequestState::Finished(outcome);
         if request.forgotten {
             self.drop_forgotten(id);
         }

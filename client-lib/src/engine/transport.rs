@@ -119,8 +119,8 @@ pub trait Sink {
     /// As [`Sink::on_frame`], for transports that can offer a frame again at the next poll. Returns whether it was taken. It is not if
     /// this poll has completed a request and no receive waits for the frame's message: the caller probably posts that receive next, and
     /// then the message need not be copied into memory of the library.
-    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
-        self.on_frame(from, frame, payload);
+    fn on_frame_unless_early(&mut self, from: Peer, frame: &Frame, payload: Arrived<'_>) -> bool {
+        self.on_frame(from, *frame, payload);
         true
     }
 

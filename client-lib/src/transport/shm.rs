@@ -431,7 +431,7 @@ impl Shm {
                 self.lose(index, "it sent a frame longer than its slot");
                 return true;
             };
-            let is_taken = sink.on_frame_unless_early(*peer, frame, Arrived::new(payload));
+            let is_taken = sink.on_frame_unless_early(*peer, &frame, Arrived::new(payload));
             if let Frame::Part { .. } = frame {
                 up.arrived(payload.len());
             }
@@ -443,7 +443,7 @@ impl Shm {
             return true;
         };
         let start = (note & TIMED != 0).then(ticks);
-        if !sink.on_frame_unless_early(*peer, frame, payload) {
+        if !sink.on_frame_unless_early(*peer, &frame, payload) {
             return false;
         }
         if cells::give_back(head, start.map(|start| ticks() - start)) {

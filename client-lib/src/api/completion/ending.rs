@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use super::super::args::put_status;
 use crate::abi::{RequestHandle, Status};
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
@@ -30,6 +31,54 @@ impl End {
 #[inline]
 pub(super) fn is_over_already(handle: RequestHandle) -> bool {
     handle == RequestHandle::sent() || handle == RequestHandle::NULL
+}
+
+/// Waits for the end of a request; `None`: its status is stored.
+///
+/// # Safety
+///
+/// The status must be null or valid for a write.
+#[inline(always)]
+pub(super) unsafe fn wait_for(guard: &mut Guard<'_>, handle: RequestHandle, status: *mut Status) -> Option<End> {
+    guard.wait_or(
+        // SAFETY: the caller's promise.
+        |state| match unsafe { end_plainly(state, handle, status) } {
+            Plainly::Ended => Some(None),
+            Plainly::Pending => None,
+            Plainly::Otherwise => end(state, handle).map(Some),
+        },
+        |state| last_end(state, handle).map(Some),
+    )
+}
+
+/// What [`end_plainly`] finds.
+enum Plainly {
+    /// It has ended, and its status is stored.
+    Ended,
+    Pending,
+    /// Something that [`end`] knows.
+    Otherwise,
+}
+
+/// Ends the request of a message that is complete and has no error, and stores its status word by word: an [`End`] is copied in larger pieces
+/// than it is written in, for which processors wait.
+///
+/// # Safety
+///
+/// The status must be null or valid for a write.
+#[inline(always)]
+unsafe fn end_plainly(state: &mut State, handle: RequestHandle, status: *mut Status) -> Plainly {
+    let State { requests, engine, .. } = state;
+    let Some(Request::Message { id, receives, .. }) = requests.get(handle) else { return Plainly::Otherwise };
+    let receives = *receives;
+    let Some((source, tag, bytes)) = engine.take_plain(*id) else {
+        return if engine.outcome(*id).is_some() { Plainly::Otherwise } else { Plainly::Pending };
+    };
+    requests.discard(handle);
+    let seen = if receives { Status::new(source as c_int, tag, bytes) } else { Status::EMPTY };
+    // SAFETY: the caller's promise.
+    unsafe { put_status(status, seen) };
+    Plainly::Ended
 }
 
 /// The request's result, if it is complete.

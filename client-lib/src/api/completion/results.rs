@@ -79,6 +79,23 @@ pub(super) unsafe fn note_error(statuses: *mut Status, index: usize, class: c_in
     }
 }
 
+/// Makes the handle of one of several requests null, whose status is stored.
+///
+/// # Safety
+///
+/// There is a status at this index, or none at all.
+#[inline]
+pub(super) unsafe fn release_one_of_many(
+    request: &mut RequestHandle,
+    statuses: *mut Status,
+    index: usize,
+    call_fails: bool,
+) {
+    *request = RequestHandle::NULL;
+    // SAFETY: the caller's promise.
+    unsafe { note_error(statuses, index, MPI_SUCCESS, call_fails) };
+}
+
 /// Stores the result of one of several requests, whose status is the `index`-th; an error goes into its status, and the call returns
 /// `MPI_ERR_IN_STATUS`.
 #[inline]
@@ -91,14 +108,11 @@ pub(super) unsafe fn store_one_of_many(
     failed: &mut Option<MpiError>,
 ) {
     match end {
-        End::Plain(seen) => {
-            *request = RequestHandle::NULL;
-            // SAFETY: the caller's promise.
-            unsafe {
-                put_status(nth(statuses, index), seen);
-                note_error(statuses, index, MPI_SUCCESS, failed.is_some());
-            }
-        }
+        // SAFETY: the caller's promise.
+        End::Plain(seen) => unsafe {
+            put_status(nth(statuses, index), seen);
+            release_one_of_many(request, statuses, index, failed.is_some());
+        },
         // SAFETY: as above.
         End::Other(finished) => unsafe { store_finished(guard, *finished, request, statuses, index, failed) },
     }

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use super::ending::{
     End, Found, end, find, find_first, first_interrupted, give_up_all, has_moved, interrupted, interrupted_any,
-    is_over, is_over_already, known, last_end, poll, position,
+    is_over, is_over_already, known, poll, position, wait_for,
 };
-use super::results::{array, store_any, store_one_of_many};
+use super::results::{array, nth, release_one_of_many, store_any, store_one_of_many};
 use crate::abi::constants::MPI_UNDEFINED;
 use crate::abi::{RequestHandle, Status};
 use crate::api::args::put;
@@ -29,12 +29,17 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate() {
         let handle = *request;
-        let end = match is_over_already(handle) {
-            true => End::Plain(Status::EMPTY),
-            false => guard.wait_or(|state| end(state, handle), |state| last_end(state, handle)),
-        };
         // SAFETY: there is a status for each request, or none at all.
-        unsafe { store_one_of_many(&mut guard, end, request, statuses, index, &mut failed) };
+        unsafe {
+            let end = match is_over_already(handle) {
+                true => Some(End::Plain(Status::EMPTY)),
+                false => wait_for(&mut guard, handle, nth(statuses, index)),
+            };
+            match end {
+                None => release_one_of_many(request, statuses, index, failed.is_some()),
+                Some(end) => store_one_of_many(&mut guard, end, request, statuses, index, &mut failed),
+            }
+        }
     }
     failed.map_or(Ok(()), Err)
 }

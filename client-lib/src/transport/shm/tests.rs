@@ -38,10 +38,10 @@ impl Default for Inbox {
 }
 
 impl Sink for Inbox {
-    fn on_frame_unless_early(&mut self, from: Peer, frame: Frame, payload: Arrived<'_>) -> bool {
-        let is_early = self.is_early(from, &frame);
+    fn on_frame_unless_early(&mut self, from: Peer, frame: &Frame, payload: Arrived<'_>) -> bool {
+        let is_early = self.is_early(from, frame);
         if !is_early {
-            self.on_frame(from, frame, payload);
+            self.on_frame(from, *frame, payload);
         }
         !is_early
     }
