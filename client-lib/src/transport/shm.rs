@@ -70,7 +70,7 @@ use crowd::Crowd;
 use descriptors::Room;
 use geometry::{Geometry, LARGE, SMALL};
 use link::{Link, LinkState, Up};
-use ring::{DATA, Receiver, SlotData};
+use ring::{DATA, LONGEST, Receiver, Ring, SlotData, slots_of};
 use segment::Segment;
 use share::{Offers, Shares};
 pub(super) use socket::decline_as;
@@ -299,10 +299,18 @@ impl Shm {
         let LinkState::Up(up) = &mut self.links[index].state else { return self.call(index) };
         let len = payload.len();
         let ring = up.segment.ring();
-        let cell = if len <= DATA - head_len(frame) {
+        let count = slots_of(head_len(frame) + len);
+        if (2..=LONGEST).contains(&count) {
+            let mut pieces = [[0; DATA]; LONGEST];
+            let room = memory::Room::new(pieces.as_flattened_mut());
+            room.put_payload(frame.encode(room), payload);
+            let sent = put_long(&self.segment, up, len as u32, &pieces[..count]);
+            return if sent { Ok(()) } else { Err(Refusal::Full) };
+        }
+        let cell = if count == 1 {
             None
         } else {
-            if !ring.has_room(&mut up.known_head) {
+            if !ring.has_room(1, &mut up.known_head) {
                 up.starved = true;
                 return Err(Refusal::Full);
             }
@@ -427,9 +435,19 @@ impl Shm {
             up.streams.peer_requests();
         }
         if note & IN_CELL == 0 {
-            let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
-                self.lose(index, "it sent a frame longer than its slot");
-                return true;
+            let end = head_len + (note & 0xff) as usize;
+            let mut pieces = [[0; DATA]; LONGEST];
+            let count = slots_of(end);
+            let payload = match count {
+                1 => &data.0[head_len..end],
+                2..=LONGEST if self.segment.ring().take_rest(&mut self.receiver, &mut pieces[1..count]) => {
+                    pieces[0] = data.0;
+                    &pieces.as_flattened()[head_len..end]
+                }
+                _longer => {
+                    self.lose(index, "it sent a frame longer than its slots");
+                    return true;
+                }
             };
             let is_taken = sink.on_frame_unless_early(*peer, &frame, Arrived::new(payload));
             if let Frame::Part { .. } = frame {
@@ -564,15 +582,24 @@ impl Shm {
 /// Puts a slot into a peer's ring; returns whether there was room for it.
 #[inline(always)]
 fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(memory::Room<'_>)) -> bool {
+    put_as(own, up, 1, |ring, position, sign| ring.publish(position, sign | kind, fill))
+}
+
+/// As [`put`], for a frame of several slots: the data of each.
+fn put_long(own: &Segment, up: &mut Up, kind: u32, pieces: &[[u8; DATA]]) -> bool {
+    put_as(own, up, pieces.len(), |ring, position, sign| ring.publish_long(position, sign | kind, pieces))
+}
+
+#[inline(always)]
+fn put_as(own: &Segment, up: &mut Up, count: usize, publish: impl FnOnce(Ring<'_>, u64, u32)) -> bool {
     let (ring, intent) = (up.segment.ring(), own.intent());
-    let named = u64::from(up.ring_id) << 32;
-    let intend = |position: u64| intent.store(named | u64::from(position.wrapping_add(1) as u32), Ordering::Relaxed);
-    let Some(position) = ring.claim(&mut up.known_head, intend) else {
+    let intend = |position: u64| intent.store(connect::claim_of(up.ring_id, position, count as u64), Ordering::Relaxed);
+    let Some(position) = ring.claim(count, &mut up.known_head, intend) else {
         intent.store(0, Ordering::Relaxed);
         up.starved = true;
         return false;
     };
-    ring.publish(position, up.sign | kind, fill);
+    publish(ring, position, up.sign);
     intent.store(0, Ordering::Release);
     up.wake();
     true

@@ -367,7 +367,7 @@ impl Fake {
         }
         let Some(packet) = net.pipes[me][sender].packets.pop_front() else { return false };
         drop(net);
-        let is_taken = sink.on_frame_unless_early(from, packet.frame, Arrived::new(&packet.payload));
+        let is_taken = sink.on_frame_unless_early(from, &packet.frame, Arrived::new(&packet.payload));
         let net = &mut *self.net.borrow_mut();
         match is_taken {
             true => net.coming[me] -= 1,

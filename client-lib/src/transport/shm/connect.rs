@@ -20,6 +20,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::descriptors;
 use super::hello::Hello;
 use super::link::{Call, Link, LinkState, Up};
+use super::ring::LONGEST;
 use super::segment::Segment;
 use super::socket::{self, NoAnswer, Received};
 use super::{NO_LINK, Shm};
@@ -58,9 +59,18 @@ pub(super) fn nonce(me: ProcessName) -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(me) | 1
 }
 
-/// How senders name a ring in their intents.
+/// How senders name a ring in their intents: the lowest bits are 0.
 fn ring_id(nonce: u64) -> u32 {
-    nonce as u32
+    nonce as u32 & !COUNTS
+}
+
+/// The bits of an intent's ring that say how many slots are claimed, less one.
+const COUNTS: u32 = LONGEST as u32 - 1;
+
+/// The intent of a sender that claims so many slots of a ring, from a position on; never 0.
+#[inline(always)]
+pub(super) fn claim_of(ring_id: u32, position: u64, count: u64) -> u64 {
+    u64::from(ring_id | (count as u32 - 1)) << 32 | u64::from(position.wrapping_add(1) as u32)
 }
 
 impl Shm {
@@ -334,35 +344,39 @@ impl Shm {
                 break;
             }
             let unclaimed = self.segment.ring().tail() <= self.receiver.next();
-            if !unclaimed && !self.is_claimed_by_the_dead() {
+            let claimed = if unclaimed { Some(1) } else { self.claimed_by_the_dead() };
+            let Some(claimed) = claimed else {
                 return came; // a live process is about to publish it
-            }
+            };
             // It may have been published just before its sender died.
             if !self.poll_ring(sink) {
                 if self.segment.ring().is_published(&self.receiver) {
                     return came; // a live process is filling its cell
                 }
-                self.segment.ring().skip(&mut self.receiver);
+                self.segment.ring().skip(&mut self.receiver, claimed);
             }
         }
         self.lose(index, "it exited without finalizing MPI");
         true
     }
 
-    /// Whether the next slot is claimed by a peer that has died, and by no other process.
-    fn is_claimed_by_the_dead(&self) -> bool {
-        let position = self.receiver.next().wrapping_add(1) as u32;
-        let claim = u64::from(ring_id(self.segment.nonce().load(Ordering::Relaxed))) << 32 | u64::from(position);
-        let mut dead = false;
+    /// How many slots from the next one on are claimed by a peer that has died, and by no other process.
+    fn claimed_by_the_dead(&self) -> Option<u64> {
+        let own = ring_id(self.segment.nonce().load(Ordering::Relaxed));
+        let mut dead = None;
         for link in &self.links {
             match &link.state {
-                LinkState::Up(up) if up.segment.intent().load(Ordering::Acquire) == claim => match up.ends_at {
-                    Some(_) => dead = true,
-                    None => return false,
-                },
+                LinkState::Up(up) => {
+                    let intent = up.segment.intent().load(Ordering::Acquire);
+                    let count = u64::from((intent >> 32) as u32 & COUNTS) + 1;
+                    if intent == claim_of(own, self.receiver.next(), count) {
+                        up.ends_at?;
+                        dead = Some(count);
+                    }
+                }
                 // The positions that this peer has claimed are not visible yet.
-                LinkState::Calling(call) if call.socket.is_some() => return false,
-                LinkState::Idle | LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => {}
+                LinkState::Calling(call) if call.socket.is_some() => return None,
+                LinkState::Idle | LinkState::Calling(_) | LinkState::Left(_) | LinkState::Over => {}
             }
         }
         dead

@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 
-use super::ring::Slot;
+use super::ring::{LONGEST, Slot};
 use crate::shared_memory::sync::{AtomicU32, AtomicU64};
 
 /// Bytes of data in a small cell.
@@ -24,10 +24,10 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry if a segment can have it; `None` if `slots` is not a power of two or a number is too large.
+    /// Returns the geometry if a segment can have it; `None` if `slots` is not a power of two, too few for a frame, or a number is too large.
     pub(super) fn checked(self) -> Option<Self> {
-        let sound =
-            self.slots.is_power_of_two() && self.slots <= 1 << 20 && self.small <= 1 << 16 && self.large <= 1 << 14;
+        let slots = self.slots.is_power_of_two() && (LONGEST as u32..=1 << 20).contains(&self.slots);
+        let sound = slots && self.small <= 1 << 16 && self.large <= 1 << 14;
         sound.then_some(self)
     }
 

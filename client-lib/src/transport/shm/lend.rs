@@ -125,7 +125,7 @@ impl Shm {
             }
             return sent.map(|()| None);
         }
-        if !up.segment.ring().has_room(&mut up.known_head) {
+        if !up.segment.ring().has_room(1, &mut up.known_head) {
             up.starved = true;
             return Err(Refusal::Full);
         }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A sender claims a position by adding one to `tail`, fills the slot of that position (modulo the slots), and publishes it by
-//! writing its first eight bytes at once. The receiver polls only the next slot: an idle poll reads one cache line, which stays
+//! writing its first eight bytes at once. A frame that does not fit takes up to [`LONGEST`] positions, which are claimed together; its first slot
+//! is published last. Up to that length, this moves fewer lines than a cell, and the processor fetches lines that follow each other together. The receiver polls only the next slot: an idle poll reads one cache line, which stays
 //! in its cache until a sender writes there. The receiver updates `head` only after each quarter of the ring, and senders read
 //! it only when the room they know of is used up; so in the steady state a message moves one line from core to core.
 //!
@@ -33,6 +34,21 @@ use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCel
 /// Bytes of data in a slot.
 pub(super) const DATA: usize = 56;
 
+/// The most slots of a frame.
+pub(super) const LONGEST: usize = 4;
+
+/// How many slots a frame of this many bytes takes, head and payload together, if it goes in slots.
+#[inline(always)]
+pub(super) fn slots_of(len: usize) -> usize {
+    if len <= DATA { 1 } else { len.div_ceil(DATA) }
+}
+
+/// The word of a slot that goes on with the frame before it: no note.
+#[inline(always)]
+fn continuation(position: u64) -> u64 {
+    u64::from(position.wrapping_add(1) as u32)
+}
+
 /// How far ahead of its use a slot is prefetched: far enough that the polling receiver does not take it back.
 const AHEAD: u64 = 8;
 
@@ -55,7 +71,7 @@ struct Sleep {
     starved: AtomicU32,
 }
 
-/// Room for one frame. All zero is a slot that was never written.
+/// Room for one frame, or a part of a longer one. All zero is a slot that was never written.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
@@ -88,14 +104,16 @@ pub(super) struct Ring<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     next: u64,
+    /// How many slots the frame has that was taken last.
+    taken: u64,
     /// The value last stored in `head`.
     reported: u64,
 }
 
 impl Receiver {
-    /// Takes the slot that was taken last once more the next time. Its room must not have been given yet.
+    /// Takes the frame that was taken last once more the next time. Its room must not have been given yet.
     pub(super) fn put_back(&mut self) {
-        self.next -= 1;
+        self.next -= std::mem::take(&mut self.taken);
     }
 
     /// The position to take next.
@@ -110,40 +128,40 @@ impl<'a> Ring<'a> {
         &self.slots[(position as usize) & (self.slots.len() - 1)]
     }
 
-    /// Whether there is room, according to `known_head` or, if that is not enough, to the receiver's `head`.
+    /// Whether there is room for a frame of `count` slots, according to `known_head` or, if that is not enough, to the receiver's `head`.
     #[inline]
-    pub(super) fn has_room(self, known_head: &mut u64) -> bool {
-        self.is_free(self.head.tail.0.load(Ordering::Relaxed), known_head)
+    pub(super) fn has_room(self, count: usize, known_head: &mut u64) -> bool {
+        self.is_free(self.head.tail.0.load(Ordering::Relaxed), count, known_head)
     }
 
     #[inline(always)]
-    fn is_free(self, position: u64, known_head: &mut u64) -> bool {
-        let slots = self.slots.len() as u64;
-        if position.wrapping_sub(*known_head) < slots {
+    fn is_free(self, position: u64, count: usize, known_head: &mut u64) -> bool {
+        let before = (self.slots.len() - count) as u64;
+        if position.wrapping_sub(*known_head) <= before {
             return true;
         }
         *known_head = self.head.head.0.load(Ordering::Acquire);
-        position.wrapping_sub(*known_head) < slots
+        position.wrapping_sub(*known_head) <= before
     }
 
-    /// As [`Ring::has_room`]; if there is none, the receiver will ring the doorbell once there is.
+    /// Whether there is room for any frame; if not, the receiver will ring the doorbell once there is more.
     pub(super) fn await_room(self, known_head: &mut u64) -> bool {
         self.head.sleep.0.starved.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.has_room(known_head)
+        self.has_room(LONGEST.min(self.slots.len()), known_head)
     }
 
-    /// Claims a position, passing each candidate to `intend` before it is tried; `None` if there is no room. The caller
-    /// must publish it soon.
+    /// Claims so many positions, at most [`LONGEST`], passing each candidate for the first one to `intend` before it is tried; `None` if there
+    /// is no room. The caller must publish them soon.
     #[inline]
-    pub(super) fn claim(self, known_head: &mut u64, mut intend: impl FnMut(u64)) -> Option<u64> {
+    pub(super) fn claim(self, count: usize, known_head: &mut u64, mut intend: impl FnMut(u64)) -> Option<u64> {
         let mut tail = self.head.tail.0.load(Ordering::Relaxed);
         loop {
-            if !self.is_free(tail, known_head) {
+            if !self.is_free(tail, count, known_head) {
                 return None;
             }
             intend(tail);
-            let next = tail.wrapping_add(1);
+            let next = tail.wrapping_add(count as u64);
             match self.head.tail.0.compare_exchange_weak(tail, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_rmw(); // `tail` before `asleep`, which is read in `wake`
@@ -167,6 +185,21 @@ impl<'a> Ring<'a> {
         hint::writing(self.slot(position.wrapping_add(AHEAD)));
     }
 
+    /// As [`Ring::publish`], for a frame of several slots: the data of each.
+    #[inline(always)]
+    pub(super) fn publish_long(self, position: u64, note: u32, pieces: &[[u8; DATA]]) {
+        let mut next = position;
+        for piece in &pieces[1..] {
+            next = next.wrapping_add(1);
+            let slot = self.slot(next);
+            // SAFETY: as in `publish`.
+            slot.data.with_mut(|data| unsafe { Room::shared(data.cast(), DATA) }.put(0, *piece));
+            slot.word.store(continuation(next), Ordering::Relaxed); // the first slot's word publishes it
+            hint::writing(self.slot(next.wrapping_add(AHEAD)));
+        }
+        self.publish(position, note, |data| data.put(0, pieces[0]));
+    }
+
     /// After publishing: returns whether the caller must wake the receiver.
     #[inline(always)]
     pub(super) fn wake(self) -> bool {
@@ -185,7 +218,24 @@ impl<'a> Ring<'a> {
         // read is volatile so that later checks apply to this copy, whatever a peer writes afterwards.
         let data = slot.data.with(|data| unsafe { read(data) });
         receiver.next += 1;
+        receiver.taken = 1;
         Some(((word >> 32) as u32, data))
+    }
+
+    /// Takes the other slots of the frame that was taken last, one for each piece. False if the frame is not so long.
+    #[inline(always)]
+    pub(super) fn take_rest(self, receiver: &mut Receiver, pieces: &mut [[u8; DATA]]) -> bool {
+        for piece in pieces {
+            let slot = self.slot(receiver.next);
+            if slot.word.load(Ordering::Relaxed) != continuation(receiver.next) {
+                return false;
+            }
+            // SAFETY: as in `take`.
+            *piece = slot.data.with(|data| unsafe { read(data) }).0;
+            receiver.next += 1;
+            receiver.taken += 1;
+        }
+        true
     }
 
     /// Whether the next slot has been published.
@@ -218,9 +268,9 @@ impl<'a> Ring<'a> {
         any
     }
 
-    /// Skips the next slot: the process that claimed it died before publishing it.
-    pub(super) fn skip(self, receiver: &mut Receiver) {
-        receiver.next += 1;
+    /// Skips so many slots: the process that claimed them died before publishing them.
+    pub(super) fn skip(self, receiver: &mut Receiver, count: u64) {
+        receiver.next += count;
     }
 
     /// The position that will be claimed next.
@@ -291,9 +341,64 @@ mod tests {
     }
 
     fn send(ring: Ring<'_>, known: &mut u64, note: u32) -> bool {
-        let Some(position) = ring.claim(known, |_| ()) else { return false };
+        let Some(position) = ring.claim(1, known, |_| ()) else { return false };
         ring.publish(position, note, |data| data.put(0, [note as u8]));
         true
+    }
+
+    /// Sends a frame of so many slots; `note` says how many.
+    fn send_long(ring: Ring<'_>, known: &mut u64, count: usize, byte: u8) -> bool {
+        let Some(position) = ring.claim(count, known, |_| ()) else { return false };
+        ring.publish_long(position, count as u32, &[[byte; DATA]; LONGEST][..count]);
+        true
+    }
+
+    fn take_long(ring: Ring<'_>, receiver: &mut Receiver) -> Option<(usize, u8)> {
+        let (count, data) = ring.take(receiver)?;
+        let mut pieces = [[0; DATA]; LONGEST];
+        pieces[0] = data.0;
+        assert!(ring.take_rest(receiver, &mut pieces[1..count as usize]));
+        let [byte, ..] = data.0;
+        assert!(pieces[..count as usize].as_flattened().iter().all(|one| *one == byte));
+        Some((count as usize, byte))
+    }
+
+    #[test]
+    fn frames_of_several_slots_arrive_whole_and_can_be_taken_again() {
+        let memory = Memory::new(16);
+        let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
+        let (mut sent, mut got) = (0u8, 0u8);
+        for round in 0..1000usize {
+            while send_long(ring, &mut known, 1 + usize::from(sent) % LONGEST, sent) {
+                sent = sent.wrapping_add(1);
+            }
+            for _ in 0..=round % 5 {
+                let before = receiver.next();
+                let Some(taken) = take_long(ring, &mut receiver) else { break };
+                assert_eq!(taken, (1 + usize::from(got) % LONGEST, got));
+                if round % 3 == 0 {
+                    receiver.put_back();
+                    assert_eq!(receiver.next(), before);
+                    assert_eq!(take_long(ring, &mut receiver), Some(taken));
+                }
+                ring.give_room(&mut receiver);
+                got = got.wrapping_add(1);
+            }
+        }
+        assert!(receiver.next() > 2000);
+    }
+
+    #[test]
+    fn a_frame_is_not_longer_than_what_its_sender_has_published() {
+        let memory = Memory::new(8);
+        let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
+        assert!(send(ring, &mut known, 1) && send(ring, &mut known, 2));
+        assert!(ring.take(&mut receiver).is_some());
+        // The next slot is the beginning of another frame, and stays there.
+        assert!(!ring.take_rest(&mut receiver, &mut [[0; DATA]; 2]));
+        assert_eq!(ring.take(&mut receiver).map(|taken| taken.0), Some(2));
+        assert!(!ring.take_rest(&mut receiver, &mut [[0; DATA]; 1]), "nothing is there");
+        assert!(!ring.has_room(7, &mut known) && ring.has_room(6, &mut known));
     }
 
     #[test]

@@ -151,7 +151,33 @@ fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
         Frame::Part { receive: 5 },
         Frame::Done { send: 4 },
     ];
-    let lengths = [0, 1, 15, 16, 17, 31, 32, 33, 39, 40, 41, 100, 4095, 4096, 4097, LARGE - 1, LARGE];
+    let lengths = [
+        0,
+        1,
+        15,
+        16,
+        17,
+        31,
+        32,
+        33,
+        39,
+        40,
+        41,
+        96,
+        97,
+        152,
+        153,
+        168,
+        184,
+        207,
+        208,
+        209,
+        4095,
+        4096,
+        4097,
+        LARGE - 1,
+        LARGE,
+    ];
     let mut sent = Vec::new();
     for (seed, (frame, len)) in kinds.iter().flat_map(|kind| lengths.map(|len| (kind, len))).enumerate() {
         send(&mut world, 0, 1, frame, &pattern(len, seed));
@@ -251,7 +277,7 @@ fn a_full_ring_and_an_empty_pool_refuse_until_the_receiver_has_polled() {
     let mut world: [Process; 2] = world("full", |config| config);
     connect(&mut world);
     // One receiver gets half of the cells.
-    for (len, room) in [(8, 16), (100, 2), (5000, 1)] {
+    for (len, room) in [(8, 16), (60, 8), (100, 5), (208, 4), (300, 2), (5000, 1)] {
         for round in 0..40 {
             let mut sent = 0;
             while world[0].try_send(1, &EAGER, &pattern(len, sent)).is_ok() {

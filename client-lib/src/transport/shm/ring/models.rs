@@ -45,8 +45,18 @@ impl Memory {
     }
 
     fn send(&self, known: &mut u64, note: u32) -> bool {
-        let Some(position) = self.ring().claim(known, |_| ()) else { return false };
+        let Some(position) = self.ring().claim(1, known, |_| ()) else { return false };
         self.ring().publish(position, note, |data| data.put(0, [note as u8; DATA]));
+        if self.ring().wake() {
+            self.ring_the_bell();
+        }
+        true
+    }
+
+    /// Sends a frame of two slots.
+    fn send_long(&self, known: &mut u64, note: u32) -> bool {
+        let Some(position) = self.ring().claim(2, known, |_| ()) else { return false };
+        self.ring().publish_long(position, note | LONG, &[[note as u8; DATA]; 2]);
         if self.ring().wake() {
             self.ring_the_bell();
         }
@@ -55,10 +65,22 @@ impl Memory {
 
     fn take(&self, receiver: &mut Receiver) -> Option<u32> {
         let (note, data) = self.ring().take(receiver)?;
+        let note = match note & LONG {
+            0 => note,
+            _ => {
+                let mut rest = [[0; DATA]];
+                assert!(self.ring().take_rest(receiver, &mut rest));
+                assert_eq!(rest, [[note as u8; DATA]]);
+                note & !LONG
+            }
+        };
         assert_eq!(data.0, [note as u8; DATA]);
         Some(note)
     }
 }
+
+/// In the note of a frame of two slots.
+const LONG: u32 = 0x100;
 
 /// Takes the frames that are left after `order`, when all senders have ended.
 fn drain(memory: &Memory, receiver: &mut Receiver, mut order: Vec<u32>) -> Vec<u32> {
@@ -91,6 +113,49 @@ fn loom_frames_of_two_senders_arrive_whole_once_and_in_order() {
         other.join().unwrap();
         let order = drain(&memory, &mut receiver, early);
         assert!([[10, 11, 20], [10, 20, 11], [20, 10, 11]].contains(&order[..].try_into().unwrap()), "{order:?}");
+    });
+}
+
+#[test]
+fn loom_frames_of_two_slots_arrive_whole_and_are_not_overwritten_before_they_have_been_read() {
+    loom::model(|| {
+        let memory = Memory::new(2);
+        let sender = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || {
+                let mut known = 0;
+                assert!(memory.send_long(&mut known, 1));
+                memory.send_long(&mut known, 2)
+            }
+        });
+        let (mut receiver, mut order) = (Receiver::default(), Vec::new());
+        for _ in 0..2 {
+            order.extend(memory.take(&mut receiver));
+            memory.ring().give_room(&mut receiver);
+        }
+        let both = sender.join().unwrap();
+        assert_eq!(drain(&memory, &mut receiver, order), if both { vec![1, 2] } else { vec![1] });
+    });
+}
+
+#[test]
+fn loom_a_frame_of_two_slots_does_not_mix_with_another_senders() {
+    loom::model(|| {
+        let memory = Memory::new(4);
+        let other = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || assert!(memory.send(&mut 0, 20))
+        });
+        let first = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || assert!(memory.send_long(&mut 0, 10))
+        });
+        let mut receiver = Receiver::default();
+        let early = memory.take(&mut receiver).into_iter().collect();
+        first.join().unwrap();
+        other.join().unwrap();
+        let order = drain(&memory, &mut receiver, early);
+        assert!([[10, 20], [20, 10]].contains(&order[..].try_into().unwrap()), "{order:?}");
     });
 }
 

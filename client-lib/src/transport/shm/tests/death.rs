@@ -80,29 +80,31 @@ fn a_doubted_peer_is_lost_at_once_and_the_known_reason_is_named() {
 }
 
 #[test]
-fn a_slot_claimed_by_a_dead_peer_does_not_block_the_others() {
-    let mut world: [Process; 3] = world("claimed", |config| config);
-    send(&mut world, 2, 0, &EAGER, &[]);
-    send(&mut world, 1, 0, &EAGER, &[]);
-    let [mut first, second, mut third] = world;
-    first.poll();
-    first.inbox.frames.clear();
-    // The steps of `try_send` up to the moment of death.
-    let LinkState::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
-    let (ring_id, intent) = (up.ring_id, second.shm.segment.intent());
-    let claimed = up.segment.ring().claim(&mut 0, |position| {
-        intent.store(u64::from(ring_id) << 32 | (position + 1), Ordering::Relaxed);
-    });
-    assert!(claimed.is_some());
-    assert_eq!(third.try_send(0, &EAGER, b"after"), Ok(()));
-    first.poll();
-    assert!(first.inbox.frames.is_empty());
-    drop(second);
-    let (frames, _) = until_lost(&mut first);
-    assert_eq!(frames, [b"after".to_vec()]);
-    for _ in 0..50 {
-        assert_eq!(third.try_send(0, &EAGER, b"more"), Ok(()));
+fn slots_claimed_by_a_dead_peer_do_not_block_the_others() {
+    for count in 1..=LONGEST {
+        let mut world: [Process; 3] = world(&format!("claimed {count}"), |config| config);
+        send(&mut world, 2, 0, &EAGER, &[]);
+        send(&mut world, 1, 0, &EAGER, &[]);
+        let [mut first, second, mut third] = world;
         first.poll();
+        first.inbox.frames.clear();
+        // The steps of `try_send` up to the moment of death.
+        let LinkState::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
+        let (ring_id, intent) = (up.ring_id, second.shm.segment.intent());
+        let claimed = up.segment.ring().claim(count, &mut 0, |position| {
+            intent.store(connect::claim_of(ring_id, position, count as u64), Ordering::Relaxed);
+        });
+        assert!(claimed.is_some());
+        assert_eq!(third.try_send(0, &EAGER, b"after"), Ok(()));
+        first.poll();
+        assert!(first.inbox.frames.is_empty());
+        drop(second);
+        let (frames, _) = until_lost(&mut first);
+        assert_eq!(frames, [b"after".to_vec()]);
+        for _ in 0..50 {
+            assert_eq!(third.try_send(0, &EAGER, b"more"), Ok(()));
+            first.poll();
+        }
     }
 }
 

@@ -26,7 +26,7 @@ fn up(process: &Process) -> &Up {
 
 fn put(process: &Process, note: u32, data: [u8; DATA]) {
     let ring = up(process).segment.ring();
-    let position = ring.claim(&mut 0, |_| ()).unwrap();
+    let position = ring.claim(1, &mut 0, |_| ()).unwrap();
     ring.publish(position, note, |into| into.put(0, data));
 }
 
@@ -43,8 +43,9 @@ fn an_invalid_frame_ends_its_sender_and_no_other_peer() {
     let vectors = [
         (0, [0xff; DATA], "it sent an invalid frame"),
         (0, [0; DATA], "it sent an invalid frame"),
-        (41, data(&EAGER, 0, 0), "it sent a frame longer than its slot"),
-        (255, data(&Frame::Done { send: 1 }, 0, 0), "it sent a frame longer than its slot"),
+        (41, data(&EAGER, 0, 0), "it sent a frame longer than its slots"),
+        (208, data(&EAGER, 0, 0), "it sent a frame longer than its slots"),
+        (255, data(&Frame::Done { send: 1 }, 0, 0), "it sent a frame longer than its slots"),
         (IN_CELL, data(&EAGER, 6, 1), "it sent a frame in an unknown cell"),
         (IN_CELL, data(&EAGER, u32::MAX, 1), "it sent a frame in an unknown cell"),
         (IN_CELL, data(&EAGER, 0, 4097), "it sent a frame in an unknown cell"),
