@@ -1,9 +1,9 @@
 //! Shared memory: frames between processes of one node.
 //!
 //! Each process has one segment ([`segment`]) with the ring in which it receives ([`ring`]) and the cells from which it sends
-//! ([`cells`]). A frame of up to 56 bytes, including its head, goes into a slot of the receiver's ring. A longer payload goes
-//! into a cell of the sender's segment; the slot names the cell, and the receiver copies from it. In the steady state a small
-//! frame takes one cache line and no system call, allocation or lock.
+//! ([`cells`]). A frame of up to 56 bytes, including its head, goes into a slot of the receiver's ring, and one of up to 224 bytes into as many
+//! as it takes. A longer payload goes into a cell of the sender's segment; the slot names the cell, and the receiver copies from it. In the
+//! steady state a small frame takes one to four cache lines and no system call, allocation or lock.
 //!
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them from the
 //! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
