@@ -27,7 +27,7 @@ use crate::setup;
 use crate::stage::Stage;
 
 const HOW: &str = "cargo xtask bench mpi --sweep [--only KIND,...] [--np 2,4,8,16] [--way shared,tcp,nodes] [--longest BYTES] \
-     [--rounds N] [--ms MILLISECONDS] [--noisy] [--fresh] [--draw] [--machine NAME]";
+     [--rounds N] [--ms MILLISECONDS] [--noisy] [--again] [--fresh] [--draw] [--machine NAME]";
 
 /// The kinds of `sweep.c`, and whether they are between pairs of ranks.
 const KINDS: [(&str, bool); 36] = [
@@ -91,6 +91,8 @@ struct Wanted {
     rounds: usize,
     ms: u64,
     noisy: bool,
+    /// The rounds that the record has of the same cells are replaced.
+    again: bool,
     fresh: bool,
     draw: bool,
     machine: Option<String>,
@@ -105,6 +107,7 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
         rounds: 3,
         ms: 20,
         noisy: false,
+        again: false,
         fresh: false,
         draw: false,
         machine: None,
@@ -132,6 +135,7 @@ fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
             "--rounds" => wanted.rounds = value()?.parse().context(HOW)?,
             "--ms" => wanted.ms = value()?.parse().context(HOW)?,
             "--noisy" => wanted.noisy = true,
+            "--again" => wanted.again = true,
             "--fresh" => wanted.fresh = true,
             "--draw" => wanted.draw = true,
             "--machine" => {
@@ -180,12 +184,31 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
+impl Wanted {
+    /// Whether a line of a record is of a cell that is measured.
+    fn measures(&self, line: &str) -> bool {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        // `bcast, no barrier` is of the kind `bcast`.
+        let kind = line["figure"].as_str().and_then(|figure| figure.split(", ").next());
+        let ranks = line["np"].as_u64().unwrap_or_default() as usize;
+        self.kinds.iter().any(|(known, _)| Some(*known) == kind)
+            && self.ways.iter().any(|way| line["way"] == way.name())
+            && self.ranks.contains(&ranks)
+            && line["noisy"] == self.noisy
+    }
+}
+
 fn measure(wanted: &Wanted, record: &PathBuf) -> anyhow::Result<()> {
     let stage = Stage::set("bench-sweep", programs::build()?)?;
     let bench = Bench::build_program(stage, "sweep")?;
     let machine = machine()?;
     let sizes = odd_sizes(wanted.longest);
     println!("{machine}; besides powers of two: {sizes:?} bytes");
+    if wanted.again && record.exists() {
+        let before = fs::read_to_string(record)?;
+        let kept: String = before.split_inclusive('\n').filter(|line| !wanted.measures(line)).collect();
+        fs::write(record, kept)?;
+    }
     let mut file = fs::File::options().create(true).append(true).open(record)?;
     writeln!(file, "{}", serde_json::json!({"machine": machine, "noisy": wanted.noisy}))?;
     let neighbour = if wanted.noisy { Some(Neighbour::start()?) } else { None };
@@ -327,5 +350,30 @@ impl Stolen {
     fn share_since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1);
         self.stolen.saturating_sub(before.stolen) as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_again_replaces_the_same_cells_and_no_others() {
+        let args = ["--only", "bcast", "--np", "2", "--way", "shared", "--again"].map(OsString::from);
+        let wanted = wanted(&args).unwrap();
+        let line = |figure: &str, np: u32, way: &str, noisy: bool| {
+            serde_json::json!({"figure": figure, "np": np, "way": way, "noisy": noisy}).to_string()
+        };
+        assert!(wanted.again && wanted.measures(&line("bcast", 2, "shared", false)));
+        assert!(wanted.measures(&line("bcast, no barrier", 2, "shared", false)));
+        for other in [
+            line("bcast from all", 2, "shared", false),
+            line("bcast", 4, "shared", false),
+            line("bcast", 2, "tcp", false),
+            line("bcast", 2, "shared", true),
+            r#"{"machine":"2 CPUs","noisy":false}"#.to_owned(),
+        ] {
+            assert!(!wanted.measures(&other), "{other}");
+        }
     }
 }
