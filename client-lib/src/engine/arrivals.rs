@@ -262,8 +262,8 @@ impl Core {
         let RequestState::Posted { buffer, .. } = &request.state else { return };
         let len = payload.len();
         if len <= buffer.len() && buffer.is_on_host() {
-            // The usual outcome is written word by word: one that was put together elsewhere is copied in larger pieces than it was written
-            // in, for which processors wait.
+            // The usual outcome is written word by word: copying one that was put together elsewhere reads more at once than was written just
+            // before, and that stalls the processor.
             payload.copy_to(buffer, 0, len);
             let (source, tag, bytes) = (envelope.rank, envelope.tag, len as u64);
             request.state = RequestState::Finished(Outcome { source, tag, bytes, cancelled: false, error: None });

@@ -60,7 +60,7 @@ pub struct Routes {
     /// Readable when something may have arrived: the poller or, without one, shared memory's own set.
     set: Option<Arc<OwnedFd>>,
     bell: Option<Bell>,
-    /// Tells those on this node that share memory that this process does not.
+    /// While it is open, processes of this node that call this one find that it shares no memory.
     declines: Option<OwnedFd>,
     polls: u32,
     /// A descriptor of no transport has become ready.
@@ -144,7 +144,7 @@ impl Routes {
         }
         let here = nodes[name.rank as usize];
         if !settings.shm && nodes.iter().filter(|node| **node == here).count() > 1 {
-            // Without it, who calls is told only that no process listens.
+            // Without it, callers learn only that no process listens.
             routes.declines = shm::decline_as(name).ok();
         }
         for (rank, route) in routes.routes.iter().enumerate() {

@@ -301,6 +301,10 @@ impl Shm {
         let ring = up.segment.ring();
         let count = slots_of(head_len(frame) + len);
         if (2..=LONGEST).contains(&count) {
+            if !ring.has_room(count, &mut up.known_head) {
+                up.starved = true;
+                return Err(Refusal::Full);
+            }
             let mut pieces = [[0; DATA]; LONGEST];
             let room = memory::Room::new(pieces.as_flattened_mut());
             room.put_payload(frame.encode(room), payload);

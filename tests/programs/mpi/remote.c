@@ -13,6 +13,8 @@ enum epoch { FENCES, LOCKS, LOCK_ALL, GROUPS, EPOCHS };
 /* What happens to a piece of memory in a round. The first ones have one origin, the others several at the same time. */
 enum use { OWN, PUT, PUT_AND_GET, REPLACE, IN_ORDER, SWAP, GET, READ, ADD, ADD_AND_GET, FETCH_AND_ADD, FLIP, LARGEST, USES };
 #define HAS_ONE_ORIGIN(use) ((use) <= SWAP)
+/* Whether a swap finds what it compares with. */
+#define IS_EQUAL(p) ((p)->wait % 2 == 0)
 static const char *const names[USES] = {"own", "put", "put and get", "replace", "in order", "swap", "get", "read", "add", "add and get", "fetch and add", "flip", "largest"};
 
 static unsigned long long state;
@@ -36,6 +38,7 @@ typedef struct {
     int target, first, count, bytes, stride, gaps, wait;
     int acts[MOST_RANKS], exclusive[MOST_RANKS];
     void *sent, *got, *before;
+    uint64_t compared;
     MPI_Request request;
 } Piece;
 
@@ -70,7 +73,7 @@ static uint64_t given(int round, const Piece *p, int origin, int i) {
     if (p->use == ADD_AND_GET || p->use == FETCH_AND_ADD)
         return 1ull << origin;
     uint64_t high = (unsigned)value(round * 131 + origin * 7 + p->first, 2 * i), low = (unsigned)value(round * 131 + origin * 7 + p->target, 2 * i + 1);
-    return p->bytes == 8 ? high << 32 | low : low & ((1ull << 8 * p->bytes) - 1);
+    return p->bytes == 8 ? high << 32 | low : low >> (32 - 8 * p->bytes);
 }
 
 static unsigned char *where(unsigned char *memory, const Piece *p, int i) {
@@ -130,6 +133,8 @@ static void apply(Window *w, int round, Piece *p) {
                 word ^= by;
             else if (p->use == LARGEST)
                 word = by > word ? by : word;
+            else if (p->use == SWAP && !IS_EQUAL(p))
+                continue;
             else
                 word = by;
         }
@@ -197,7 +202,8 @@ static void act(Window *w, int round, Piece *p, enum epoch epoch) {
         MPI_Accumulate(p->sent, here_n, here_t, t, at, here_n, there_t, MPI_REPLACE, win);
         break;
     case SWAP:
-        MPI_Compare_and_swap(p->sent, p->before, p->got, one, t, at, win);
+        p->compared = ((uint64_t *)p->before)[0] ^ !IS_EQUAL(p);
+        MPI_Compare_and_swap(p->sent, &p->compared, p->got, one, t, at, win);
         break;
     case ADD_AND_GET:
         if (by_request)
@@ -370,7 +376,7 @@ int main(int argc, char **argv) {
     begin(&argc, &argv);
     int rounds = argc > 1 ? atoi(argv[1]) : 100, seed = argc > 2 ? atoi(argv[2]) : 1, node_size;
     longest = argc > 3 ? atoi(argv[3]) : 40000;
-    room_each = 4 * longest;
+    room_each = (4 * longest + 7) / 8 * 8;
     if (size > MOST_RANKS) {
         fprintf(stderr, "remote is for at most %d ranks\n", MOST_RANKS);
         MPI_Abort(MPI_COMM_WORLD, 2);

@@ -60,8 +60,8 @@ enum Plainly {
     Otherwise,
 }
 
-/// Ends the request of a message that is complete and has no error, and stores its status word by word: an [`End`] is copied in larger pieces
-/// than it is written in, for which processors wait.
+/// Ends the request of a message that is complete and has no error, and stores its status word by word: copying an
+/// [`End`] reads more at once than was written just before, and that stalls the processor.
 ///
 /// # Safety
 ///

@@ -79,7 +79,7 @@ pub(super) unsafe fn note_error(statuses: *mut Status, index: usize, class: c_in
     }
 }
 
-/// Makes the handle of one of several requests null, whose status is stored.
+/// Makes the handle of one of several requests null after its status has been stored.
 ///
 /// # Safety
 ///

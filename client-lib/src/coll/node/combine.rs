@@ -10,8 +10,8 @@
 //!  then reads:     result k - 1               result k                             result k + 1
 //! ```
 //!
-//! A scan has another result for each member. Where it goes in slices, the member that combines a slice writes the results of all over what they
-//! have left, and once all have arrived at operation k + 1, each takes its own result from its own slot.
+//! A scan has another result for each member. Where it goes in slices, the member that combines a slice overwrites what each member has left
+//! with that member's result, and once all have arrived at operation k + 1, each takes its own result from its own slot.
 //!
 //! Every element is combined by one member, in the order of ranks, so all members get the same bits.
 

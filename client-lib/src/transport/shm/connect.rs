@@ -6,8 +6,8 @@
 //! without an answer, because the peer has not started yet or does not expect this process yet, is retried until a deadline.
 //!
 //! If the connection or the process ends without a farewell, the peer has died. Frames that it has put into the ring by then
-//! still arrive. If it died between claiming a slot and publishing it, the slot is skipped: each process stores the position
-//! that it is about to claim in its own segment, where the receiver finds it.
+//! still arrive. If it died between claiming slots and publishing them, they are skipped: each process stores the positions
+//! that it is about to claim in its own segment, where the receiver finds them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -44,7 +44,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a peer that shares no memory is lost.
 const DIFFERS: &str =
-    "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same for all processes of a node";
+    "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same value for all processes of a node";
 
 /// A connection that has not said hello yet.
 #[derive(Debug)]
@@ -59,13 +59,19 @@ pub(super) fn nonce(me: ProcessName) -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(me) | 1
 }
 
-/// How senders name a ring in their intents: the lowest bits are 0.
+/// How senders name a ring in their intents: not 0, but the lowest bits are.
 fn ring_id(nonce: u64) -> u32 {
-    nonce as u32 & !COUNTS
+    nonce as u32 & !COUNTS | (COUNTS + 1)
 }
 
 /// The bits of an intent's ring that say how many slots are claimed, less one.
 const COUNTS: u32 = LONGEST as u32 - 1;
+
+/// Whether an intent is for this ring and a position, to which 1 has been added.
+fn claims(intent: u64, ring_id: u32, after: u32) -> bool {
+    let (ring, first) = ((intent >> 32) as u32, intent as u32);
+    ring & !COUNTS == ring_id && after.wrapping_sub(first) <= ring & COUNTS
+}
 
 /// The intent of a sender that claims so many slots of a ring, from a position on; never 0.
 #[inline(always)]
@@ -108,7 +114,8 @@ impl Shm {
             return self.lose(index, &reason);
         }
         let called = called.map_err(|why| match why {
-            NoAnswer::Nobody | NoAnswer::Off => "no process listens there".to_string(),
+            NoAnswer::Nobody => "no process listens there".to_string(),
+            NoAnswer::Off => DIFFERS.to_owned(),
             NoAnswer::Foreign(why) => why,
             NoAnswer::Failed(errno) => descriptors::describe(errno, self.links.len() + 1),
         });
@@ -344,39 +351,44 @@ impl Shm {
                 break;
             }
             let unclaimed = self.segment.ring().tail() <= self.receiver.next();
-            let claimed = if unclaimed { Some(1) } else { self.claimed_by_the_dead() };
-            let Some(claimed) = claimed else {
+            if !unclaimed && !self.is_claimed_by_the_dead() {
                 return came; // a live process is about to publish it
-            };
+            }
             // It may have been published just before its sender died.
-            if !self.poll_ring(sink) {
-                if self.segment.ring().is_published(&self.receiver) {
-                    return came; // a live process is filling its cell
+            let before = self.receiver.next();
+            if self.poll_ring(sink) {
+                if self.receiver.next() == before {
+                    return true; // the engine has left the frame until the next poll
                 }
-                self.segment.ring().skip(&mut self.receiver, claimed);
+                continue;
+            }
+            if self.segment.ring().is_published(&self.receiver) {
+                return came; // a live process is filling its cell
+            }
+            self.segment.ring().skip(&mut self.receiver);
+            if self.segment.ring().give_room(&mut self.receiver) {
+                self.wake_all();
             }
         }
         self.lose(index, "it exited without finalizing MPI");
         true
     }
 
-    /// How many slots from the next one on are claimed by a peer that has died, and by no other process.
-    fn claimed_by_the_dead(&self) -> Option<u64> {
+    /// Whether the next slot is claimed by a peer that has died, and by no other process.
+    fn is_claimed_by_the_dead(&self) -> bool {
         let own = ring_id(self.segment.nonce().load(Ordering::Relaxed));
-        let mut dead = None;
+        let next = self.receiver.next().wrapping_add(1) as u32;
+        let mut dead = false;
         for link in &self.links {
             match &link.state {
-                LinkState::Up(up) => {
-                    let intent = up.segment.intent().load(Ordering::Acquire);
-                    let count = u64::from((intent >> 32) as u32 & COUNTS) + 1;
-                    if intent == claim_of(own, self.receiver.next(), count) {
-                        up.ends_at?;
-                        dead = Some(count);
-                    }
-                }
+                LinkState::Up(up) if claims(up.segment.intent().load(Ordering::Acquire), own, next) => match up.ends_at
+                {
+                    Some(_) => dead = true,
+                    None => return false,
+                },
                 // The positions that this peer has claimed are not visible yet.
-                LinkState::Calling(call) if call.socket.is_some() => return None,
-                LinkState::Idle | LinkState::Calling(_) | LinkState::Left(_) | LinkState::Over => {}
+                LinkState::Calling(call) if call.socket.is_some() => return false,
+                LinkState::Idle | LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => {}
             }
         }
         dead

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A sender claims a position by adding one to `tail`, fills the slot of that position (modulo the slots), and publishes it by
-//! writing its first eight bytes at once. A frame that does not fit takes up to [`LONGEST`] positions, which are claimed together; its first slot
-//! is published last. Up to that length, this moves fewer lines than a cell, and the processor fetches lines that follow each other together. The receiver polls only the next slot: an idle poll reads one cache line, which stays
+//! writing its first eight bytes at once. A frame that does not fit one slot takes up to [`LONGEST`], whose positions are claimed
+//! together; its first slot is published last. Up to that length, a frame moves fewer lines than a cell would, and processors fetch
+//! neighbouring lines together. The receiver polls only the next slot: an idle poll reads one cache line, which stays
 //! in its cache until a sender writes there. The receiver updates `head` only after each quarter of the ring, and senders read
 //! it only when the room they know of is used up; so in the steady state a message moves one line from core to core.
 //!
@@ -27,7 +28,7 @@
     reason = "slots are written and read through pointers; the ring defines which process may do so"
 )]
 
-use super::hint;
+use super::{NO_LINK, hint};
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
 
@@ -43,10 +44,11 @@ pub(super) fn slots_of(len: usize) -> usize {
     if len <= DATA { 1 } else { len.div_ceil(DATA) }
 }
 
-/// The word of a slot that goes on with the frame before it: no note.
+/// The word of a slot that continues the frame before it. Its note names no link, so if the rest of a frame is not taken with its beginning,
+/// each slot of it is a frame of nobody.
 #[inline(always)]
 fn continuation(position: u64) -> u64 {
-    u64::from(position.wrapping_add(1) as u32)
+    u64::from(u32::from(NO_LINK) << 16) << 32 | u64::from(position.wrapping_add(1) as u32)
 }
 
 /// How far ahead of its use a slot is prefetched: far enough that the polling receiver does not take it back.
@@ -144,7 +146,7 @@ impl<'a> Ring<'a> {
         position.wrapping_sub(*known_head) <= before
     }
 
-    /// Whether there is room for any frame; if not, the receiver will ring the doorbell once there is more.
+    /// Whether there is room for a frame of any length; if not, the receiver will ring the doorbell once there is more.
     pub(super) fn await_room(self, known_head: &mut u64) -> bool {
         self.head.sleep.0.starved.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -268,9 +270,9 @@ impl<'a> Ring<'a> {
         any
     }
 
-    /// Skips so many slots: the process that claimed them died before publishing them.
-    pub(super) fn skip(self, receiver: &mut Receiver, count: u64) {
-        receiver.next += count;
+    /// Skips the next slot: the process that claimed it died before publishing it.
+    pub(super) fn skip(self, receiver: &mut Receiver) {
+        receiver.next += 1;
     }
 
     /// The position that will be claimed next.

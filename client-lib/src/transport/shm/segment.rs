@@ -123,7 +123,7 @@ impl Segment {
         &self.head().nonce.0.retractions
     }
 
-    /// The slot, and its ring, that the owner is about to claim, or has claimed and not yet published.
+    /// The slots, and their ring, that the owner is about to claim, or has claimed and not yet published.
     #[inline(always)]
     pub(super) fn intent(&self) -> &AtomicU64 {
         &self.head().intent.0

@@ -106,7 +106,7 @@ pub(super) fn call(name: ProcessName) -> Result<(OwnedFd, i32), NoAnswer> {
         }
     }
     match failed {
-        NoAnswer::Nobody if is_ours(name, OFF) => Err(NoAnswer::Off),
+        NoAnswer::Nobody | NoAnswer::Foreign(_) if is_ours(name, OFF) => Err(NoAnswer::Off),
         _ => Err(failed),
     }
 }

@@ -108,6 +108,61 @@ fn slots_claimed_by_a_dead_peer_do_not_block_the_others() {
     }
 }
 
+#[test]
+fn of_two_dead_peers_only_what_they_have_claimed_is_skipped() {
+    let mut world: [Process; 4] = world("two dead", |config| config);
+    for from in 1..4 {
+        send(&mut world, from, 0, &EAGER, &[]);
+    }
+    let [mut first, claimant, loser, mut third] = world;
+    first.poll();
+    first.inbox.frames.clear();
+    let intend = |process: &Process, position: u64, count| {
+        let LinkState::Up(up) = &process.shm.links[0].state else { panic!("not connected") };
+        process.shm.segment.intent().store(connect::claim_of(up.ring_id, position, count), Ordering::Relaxed);
+    };
+    // One dies with its claim; the other one wanted four slots from the same position on, and did not get them.
+    let LinkState::Up(up) = &claimant.shm.links[0].state else { panic!("not connected") };
+    let position = up.segment.ring().claim(1, &mut 0, |position| intend(&claimant, position, 1)).unwrap();
+    intend(&loser, position, 4);
+    for len in [3, 200, 60] {
+        assert_eq!(third.try_send(0, &EAGER, &pattern(len, 1)), Ok(()));
+    }
+    first.poll();
+    assert!(first.inbox.frames.is_empty());
+    drop((claimant, loser));
+    let since = Instant::now();
+    while first.inbox.lost.len() < 2 {
+        first.shm.poll(&mut first.inbox);
+        first.shm.park(Duration::from_millis(100));
+        assert!(since.elapsed() < Duration::from_secs(10), "{:?}", first.inbox.lost);
+    }
+    let frames: Vec<Vec<u8>> = first.inbox.frames.drain(..).map(|frame| frame.2).collect();
+    assert_eq!(frames, [3, 200, 60].map(|len| pattern(len, 1)));
+    assert_eq!(first.shm.strays, 0);
+}
+
+#[test]
+fn frames_of_several_slots_of_a_peer_that_was_cut_off_harm_no_other() {
+    for len in [60, 100, 200] {
+        let mut world: [Process; 3] = world(&format!("cut off {len}"), |config| config);
+        send(&mut world, 1, 2, &EAGER, &[]);
+        send(&mut world, 0, 2, &EAGER, &[]);
+        let [mut other, mut gone, mut process] = world;
+        process.poll();
+        process.inbox.frames.clear();
+        // Its bytes look like the head of a frame.
+        assert_eq!(gone.try_send(2, &EAGER, &[1; 208][..len]), Ok(()));
+        process.shm.cut(Peer(1));
+        assert_eq!(other.try_send(2, &EAGER, &pattern(len, 2)), Ok(()));
+        process.poll();
+        let frames: Vec<_> = process.inbox.frames.drain(..).map(|(from, _, bytes)| (from, bytes)).collect();
+        assert_eq!(frames, [(Peer(0), pattern(len, 2))]);
+        assert!(process.inbox.lost.iter().all(|(peer, _)| *peer == Peer(1)), "{:?}", process.inbox.lost);
+        assert_eq!(process.shm.strays, (len as u64 + 16).div_ceil(DATA as u64));
+    }
+}
+
 /// Not a test by itself: the child of [`the_death_of_a_killed_process_is_noticed_and_its_last_frames_arrive`]. It
 /// sends, reports that, and waits to be killed.
 #[test]
