@@ -278,8 +278,7 @@ fn ranks_of_one_node_that_disagree_about_shared_memory_are_told_so() {
         let program = Mpi::Ours.program("ring.c");
         let line = ["run", "-n", "1", "-x", &settings[0], &program, ":", "-n", "1", "-x", &settings[1], &program];
         let ended = dvm.rsctl(line).end();
-        let what =
-            "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same for all processes of a node";
+        let what = "it runs with RSD_MPI_SHM=off, and this process does not: set it to the same value for all processes of a node";
         assert!(!ended.status.success() && ended.err().contains(what), "{ended}");
     }
 }
