@@ -37,6 +37,7 @@ mod link;
 mod member;
 mod ring;
 mod segment;
+mod sending;
 mod share;
 mod socket;
 mod streams;
@@ -56,7 +57,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::engine::frame::{Frame, Sort};
+use crate::engine::frame::Frame;
 use crate::engine::{FrameLimits, Peer, Refusal, Sink};
 use crate::memory::{self, Arrived, Payload};
 use crate::transport::name::ProcessName;
@@ -69,9 +70,10 @@ use connect::Caller;
 use crowd::Crowd;
 use descriptors::Room;
 use geometry::{Geometry, LARGE, SMALL};
-use link::{Link, LinkState, Up};
-use ring::{DATA, LONGEST, Receiver, Ring, SlotData, slots_of};
+use link::{Link, LinkState};
+use ring::{DATA, LONGEST, Receiver, SlotData, slots_of};
 use segment::Segment;
+use sending::{head_len, put, put_long};
 use share::{Offers, Shares};
 pub(super) use socket::decline_as;
 
@@ -580,45 +582,5 @@ impl Shm {
                 cma::Verdict::No(reason) => format!("copy through cells (cma: {reason}; {})", cma::devices()),
             },
         }
-    }
-}
-
-/// Puts a slot into a peer's ring; returns whether there was room for it.
-#[inline(always)]
-fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(memory::Room<'_>)) -> bool {
-    put_as(own, up, 1, |ring, position, sign| ring.publish(position, sign | kind, fill))
-}
-
-/// As [`put`], for a frame of several slots: the data of each.
-fn put_long(own: &Segment, up: &mut Up, kind: u32, pieces: &[[u8; DATA]]) -> bool {
-    put_as(own, up, pieces.len(), |ring, position, sign| ring.publish_long(position, sign | kind, pieces))
-}
-
-#[inline(always)]
-fn put_as(own: &Segment, up: &mut Up, count: usize, publish: impl FnOnce(Ring<'_>, u64, u32)) -> bool {
-    let (ring, intent) = (up.segment.ring(), own.intent());
-    let intend = |position: u64| intent.store(connect::claim_of(up.ring_id, position, count as u64), Ordering::Relaxed);
-    let Some(position) = ring.claim(count, &mut up.known_head, intend) else {
-        intent.store(0, Ordering::Relaxed);
-        up.starved = true;
-        return false;
-    };
-    publish(ring, position, up.sign);
-    intent.store(0, Ordering::Release);
-    up.wake();
-    true
-}
-
-/// The length of a frame's head in bytes.
-#[inline(always)]
-fn head_len(frame: &Frame) -> usize {
-    match frame {
-        Frame::Eager { .. } | Frame::Part { .. } | Frame::Done { .. } | Frame::Bye => 16,
-        Frame::Dropped { .. } | Frame::Note { .. } | Frame::Hold { .. } => 16,
-        Frame::EagerSync { .. } | Frame::Clear { .. } => 24,
-        Frame::Ready { .. } => 40,
-        Frame::Signed { sort: Sort::Whole, .. } => 16,
-        Frame::Signed { sort: Sort::Sync { .. }, .. } => 24,
-        Frame::Signed { sort: Sort::Ready { .. }, .. } => 40,
     }
 }

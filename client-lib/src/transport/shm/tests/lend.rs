@@ -1,5 +1,6 @@
 //! Messages that a receiver may read from their sender's memory.
 
+use super::link::Up;
 use super::*;
 use crate::engine::Loan;
 
