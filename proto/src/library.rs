@@ -128,7 +128,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_MPI_SHM",
         values: "on | off",
         default: "on",
-        meaning: "whether processes on one node use shared memory; off: they use TCP",
+        meaning: "whether processes on one node use shared memory; off: they use TCP. The same for all processes of a node",
     },
     Setting {
         name: "RSD_MPI_SINGLETON",

@@ -45,7 +45,7 @@ pub(super) unsafe fn wait_for(guard: &mut Guard<'_>, handle: RequestHandle, stat
         |state| match unsafe { end_plainly(state, handle, status) } {
             Plainly::Ended => Some(None),
             Plainly::Pending => None,
-            Plainly::Otherwise => end(state, handle).map(Some),
+            Plainly::Otherwise => end_otherwise(state, handle).map(Some),
         },
         |state| last_end(state, handle).map(Some),
     )
@@ -56,7 +56,7 @@ enum Plainly {
     /// It has ended, and its status is stored.
     Ended,
     Pending,
-    /// Something that [`end`] knows.
+    /// It is of another kind, or has an error: [`finish`] knows.
     Otherwise,
 }
 
@@ -84,16 +84,16 @@ unsafe fn end_plainly(state: &mut State, handle: RequestHandle, status: *mut Sta
 /// The request's result, if it is complete.
 #[inline]
 pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
-    let State { requests, engine, .. } = state;
-    if let Some(Request::Message { id, receives, .. }) = requests.get(handle) {
-        let receives = *receives;
-        if let Some((source, tag, bytes)) = engine.take_plain(*id) {
-            requests.discard(handle);
-            let status = if receives { Status::new(source as c_int, tag, bytes) } else { Status::EMPTY };
-            return Some(End::Plain(status));
-        }
-        engine.outcome(*id)?;
+    let mut status = Status::EMPTY;
+    // SAFETY: a status of this function.
+    match unsafe { end_plainly(state, handle, &raw mut status) } {
+        Plainly::Ended => Some(End::Plain(status)),
+        Plainly::Pending => None,
+        Plainly::Otherwise => end_otherwise(state, handle),
     }
+}
+
+fn end_otherwise(state: &mut State, handle: RequestHandle) -> Option<End> {
     finish(state, handle).map(|finished| End::Other(Box::new(finished)))
 }
 

@@ -67,10 +67,10 @@ fn ring_id(nonce: u64) -> u32 {
 /// The bits of an intent's ring that say how many slots are claimed, less one.
 const COUNTS: u32 = LONGEST as u32 - 1;
 
-/// Whether an intent is for this ring and a position, to which 1 has been added.
-fn claims(intent: u64, ring_id: u32, after: u32) -> bool {
+/// Whether an intent covers a position of this ring; `word` is the position + 1, as in a slot's word.
+fn claims(intent: u64, ring_id: u32, word: u32) -> bool {
     let (ring, first) = ((intent >> 32) as u32, intent as u32);
-    ring & !COUNTS == ring_id && after.wrapping_sub(first) <= ring & COUNTS
+    ring & !COUNTS == ring_id && word.wrapping_sub(first) <= ring & COUNTS
 }
 
 /// The intent of a sender that claims so many slots of a ring, from a position on; never 0.
@@ -101,16 +101,14 @@ impl Shm {
         self.unsettled = true;
         let name = self.links[index].name;
         let called = socket::call(name);
-        let is_over = match (&called, &self.news) {
-            (Err(NoAnswer::Off), _) => Some(DIFFERS.to_owned()),
-            (Err(NoAnswer::Nobody), _) if !self.links[index].listens => None,
-            (Err(NoAnswer::Nobody), Some(news)) => {
-                Some(format!("it does not listen; the process manager says: {news}"))
-            }
-            (Err(NoAnswer::Nobody), None) => Some("its process has exited".to_owned()),
-            (Ok(_) | Err(NoAnswer::Foreign(_) | NoAnswer::Failed(_)), _) => None,
-        };
-        if let Some(reason) = is_over {
+        if matches!(called, Err(NoAnswer::Off)) {
+            return self.lose(index, DIFFERS);
+        }
+        if self.links[index].listens && matches!(called, Err(NoAnswer::Nobody)) {
+            let reason = match &self.news {
+                Some(news) => format!("it does not listen; the process manager says: {news}"),
+                None => "its process has exited".to_owned(),
+            };
             return self.lose(index, &reason);
         }
         let called = called.map_err(|why| match why {
@@ -360,6 +358,7 @@ impl Shm {
                 if self.receiver.next() == before {
                     return true; // the engine has left the frame until the next poll
                 }
+                came = true;
                 continue;
             }
             if self.segment.ring().is_published(&self.receiver) {

@@ -44,8 +44,8 @@ pub(super) fn slots_of(len: usize) -> usize {
     if len <= DATA { 1 } else { len.div_ceil(DATA) }
 }
 
-/// The word of a slot that continues the frame before it. Its note names no link, so if the rest of a frame is not taken with its beginning,
-/// each slot of it is a frame of nobody.
+/// The word of a slot that continues the frame before it. Its note names a link that does not exist: if the rest of a frame is not taken with
+/// its beginning, its slots are dropped as strays.
 #[inline(always)]
 fn continuation(position: u64) -> u64 {
     u64::from(u32::from(NO_LINK) << 16) << 32 | u64::from(position.wrapping_add(1) as u32)

@@ -151,35 +151,12 @@ fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
         Frame::Part { receive: 5 },
         Frame::Done { send: 4 },
     ];
-    let lengths = [
-        0,
-        1,
-        15,
-        16,
-        17,
-        31,
-        32,
-        33,
-        39,
-        40,
-        41,
-        96,
-        97,
-        152,
-        153,
-        168,
-        184,
-        207,
-        208,
-        209,
-        4095,
-        4096,
-        4097,
-        LARGE - 1,
-        LARGE,
-    ];
+    // One slot, several, and cells.
+    let slots = [0, 1, 15, 16, 17, 31, 32, 33, 39, 40, 41, 96, 97, 100, 152, 153, 168, 184, 207, 208];
+    let cells = [209, 4095, 4096, 4097, LARGE - 1, LARGE];
+    let lengths = || slots.into_iter().chain(cells);
     let mut sent = Vec::new();
-    for (seed, (frame, len)) in kinds.iter().flat_map(|kind| lengths.map(|len| (kind, len))).enumerate() {
+    for (seed, (frame, len)) in kinds.iter().flat_map(|kind| lengths().map(move |len| (kind, len))).enumerate() {
         send(&mut world, 0, 1, frame, &pattern(len, seed));
         send(&mut world, 1, 0, frame, &pattern(len, seed));
         sent.push((*frame, pattern(len, seed)));

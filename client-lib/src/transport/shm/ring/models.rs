@@ -47,9 +47,7 @@ impl Memory {
     fn send(&self, known: &mut u64, note: u32) -> bool {
         let Some(position) = self.ring().claim(1, known, |_| ()) else { return false };
         self.ring().publish(position, note, |data| data.put(0, [note as u8; DATA]));
-        if self.ring().wake() {
-            self.ring_the_bell();
-        }
+        self.wake();
         true
     }
 
@@ -57,10 +55,14 @@ impl Memory {
     fn send_long(&self, known: &mut u64, note: u32) -> bool {
         let Some(position) = self.ring().claim(2, known, |_| ()) else { return false };
         self.ring().publish_long(position, note | LONG, &[[note as u8; DATA]; 2]);
+        self.wake();
+        true
+    }
+
+    fn wake(&self) {
         if self.ring().wake() {
             self.ring_the_bell();
         }
-        true
     }
 
     fn take(&self, receiver: &mut Receiver) -> Option<u32> {
@@ -91,94 +93,74 @@ fn drain(memory: &Memory, receiver: &mut Receiver, mut order: Vec<u32>) -> Vec<u
     order
 }
 
-#[test]
-fn loom_frames_of_two_senders_arrive_whole_once_and_in_order() {
-    loom::model(|| {
-        let memory = Memory::new(4);
-        let other = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || assert!(memory.send(&mut 0, 20))
-        });
-        let first = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || {
-                let mut known = 0;
-                assert!(memory.send(&mut known, 10));
-                assert!(memory.send(&mut known, 11));
-            }
-        });
-        let mut receiver = Receiver::default();
-        let early = memory.take(&mut receiver).into_iter().collect();
-        first.join().unwrap();
-        other.join().unwrap();
-        let order = drain(&memory, &mut receiver, early);
-        assert!([[10, 11, 20], [10, 20, 11], [20, 10, 11]].contains(&order[..].try_into().unwrap()), "{order:?}");
+/// A way to send: [`Memory::send`] or [`Memory::send_long`].
+type Send = fn(&Memory, &mut u64, u32) -> bool;
+
+/// One sender sends `notes`, the other one frame with note 20, while a receiver takes what comes; returns the order in which all came.
+fn two_senders(slots: usize, send: Send, notes: &'static [u32]) -> Vec<u32> {
+    let memory = Memory::new(slots);
+    let other = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || assert!(memory.send(&mut 0, 20))
     });
+    let first = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || {
+            let mut known = 0;
+            notes.iter().for_each(|note| assert!(send(&memory, &mut known, *note)));
+        }
+    });
+    let mut receiver = Receiver::default();
+    let early = memory.take(&mut receiver).into_iter().collect();
+    first.join().unwrap();
+    other.join().unwrap();
+    drain(&memory, &mut receiver, early)
 }
 
 #[test]
-fn loom_frames_of_two_slots_arrive_whole_and_are_not_overwritten_before_they_have_been_read() {
+fn loom_frames_of_two_senders_arrive_whole_once_and_in_order() {
     loom::model(|| {
-        let memory = Memory::new(2);
-        let sender = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || {
-                let mut known = 0;
-                assert!(memory.send_long(&mut known, 1));
-                memory.send_long(&mut known, 2)
-            }
-        });
-        let (mut receiver, mut order) = (Receiver::default(), Vec::new());
-        for _ in 0..2 {
-            order.extend(memory.take(&mut receiver));
-            memory.ring().give_room(&mut receiver);
-        }
-        let both = sender.join().unwrap();
-        assert_eq!(drain(&memory, &mut receiver, order), if both { vec![1, 2] } else { vec![1] });
+        let order = two_senders(4, Memory::send, &[10, 11]);
+        assert!([[10, 11, 20], [10, 20, 11], [20, 10, 11]].contains(&order[..].try_into().unwrap()), "{order:?}");
     });
 }
 
 #[test]
 fn loom_a_frame_of_two_slots_does_not_mix_with_another_senders() {
     loom::model(|| {
-        let memory = Memory::new(4);
-        let other = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || assert!(memory.send(&mut 0, 20))
-        });
-        let first = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || assert!(memory.send_long(&mut 0, 10))
-        });
-        let mut receiver = Receiver::default();
-        let early = memory.take(&mut receiver).into_iter().collect();
-        first.join().unwrap();
-        other.join().unwrap();
-        let order = drain(&memory, &mut receiver, early);
+        let order = two_senders(4, Memory::send_long, &[10]);
         assert!([[10, 20], [20, 10]].contains(&order[..].try_into().unwrap()), "{order:?}");
     });
 }
 
+/// A ring with room for one frame gets two.
+fn a_second_frame(slots: usize, send: Send) {
+    let memory = Memory::new(slots);
+    let sender = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || {
+            let mut known = 0;
+            assert!(send(&memory, &mut known, 1));
+            send(&memory, &mut known, 2)
+        }
+    });
+    let (mut receiver, mut order) = (Receiver::default(), Vec::new());
+    for _ in 0..2 {
+        order.extend(memory.take(&mut receiver));
+        memory.ring().give_room(&mut receiver);
+    }
+    let both = sender.join().unwrap();
+    assert_eq!(drain(&memory, &mut receiver, order), if both { vec![1, 2] } else { vec![1] });
+}
+
 #[test]
 fn loom_a_slot_is_not_overwritten_before_it_has_been_read() {
-    loom::model(|| {
-        let memory = Memory::new(1);
-        let sender = thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || {
-                let mut known = 0;
-                assert!(memory.send(&mut known, 1));
-                memory.send(&mut known, 2)
-            }
-        });
-        let (mut receiver, mut order) = (Receiver::default(), Vec::new());
-        for _ in 0..2 {
-            order.extend(memory.take(&mut receiver));
-            memory.ring().give_room(&mut receiver);
-        }
-        let both = sender.join().unwrap();
-        assert_eq!(drain(&memory, &mut receiver, order), if both { vec![1, 2] } else { vec![1] });
-    });
+    loom::model(|| a_second_frame(1, Memory::send));
+}
+
+#[test]
+fn loom_frames_of_two_slots_are_not_overwritten_before_they_have_been_read() {
+    loom::model(|| a_second_frame(2, Memory::send_long));
 }
 
 #[test]
