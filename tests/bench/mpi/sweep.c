@@ -4,17 +4,22 @@
  *
  * KIND is a name from the table `kinds` below. The sizes are all powers of two up to LONGEST bytes, and the sizes given. Rank 0 prints one
  * JSON object per cell and line: the name of the figure, the number of ranks, the size in bytes, and in microseconds the median, the best
- * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`). A sample is the time that the slowest rank needs for one operation (for several of them, if one is
+ * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`); and in nanoseconds the distance of two processors (distance.h) just
+ * before and after (`lines`, 0 if unknown). A sample is the time that the slowest rank needs for one operation (for several of them, if one is
  * too short for the clock). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed.
  */
+#define _GNU_SOURCE
+#include "distance.h"
+
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MOST_SAMPLES = 4096, FEWEST_SAMPLES = 3, MOST_WINDOW = 64, MOST_RANKS = 128, TAG = 7, ANSWER = 8, MOST_SIZES = 64 };
 
@@ -27,14 +32,11 @@ static const long COLD = 64 << 20;
 /* Bytes of all ranks' buffers together, at most. */
 static const double MEMORY = 3e9;
 
+/* Turns of a cache line, for each of the batches by which a distance is measured. */
+enum { FEW_TURNS = 20 };
+
 static int rank, size;
 static double budget = 0.03;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void fail(const char *what, long bytes) {
     fprintf(stderr, "rank %d of %d: %s of %ld bytes arrived wrong\n", rank, size, what, bytes);
@@ -97,11 +99,6 @@ static int filled(const unsigned char *p, long bytes, int from) {
     return 1;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double samples[MOST_SAMPLES], slowest[MOST_SAMPLES];
 
 /* The time of all samples together, with the barriers before them. */
@@ -110,7 +107,7 @@ static double whole;
 /* Sets the first `count` of `slowest` to the times of the slowest rank, sorted. */
 static void take_slowest(int count) {
     MPI_Allreduce(samples, slowest, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    qsort(slowest, (size_t)count, sizeof *slowest, ascending);
+    qsort(slowest, (size_t)count, sizeof *slowest, by_value);
 }
 
 /* The number of operations for one sample: enough for the clock. All ranks get the same. */
@@ -118,9 +115,9 @@ static long times_of(Repeat *repeat, Cell *cell) {
     double took, most;
     for (long times = 1;; times *= 4) {
         MPI_Barrier(MPI_COMM_WORLD);
-        double since = now();
+        double since = seconds();
         repeat(cell, times);
-        took = now() - since;
+        took = seconds() - since;
         MPI_Allreduce(&took, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         if (most >= SHORTEST || times > 1 << 20)
             return times;
@@ -129,24 +126,24 @@ static long times_of(Repeat *repeat, Cell *cell) {
 
 /* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
 static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
-    double start = now(), spent = 0;
+    double start = seconds(), spent = 0;
     whole = 0;
     int count = 0, more = FEWEST_SAMPLES, next = 0;
     while (more > 0 && count < MOST_SAMPLES) {
         next += more;
-        double begun = now();
+        double begun = seconds();
         for (; count < next && count < MOST_SAMPLES; count++) {
             if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);
-            double since = now();
+            double since = seconds();
             repeat(cell, times);
-            double took = now() - since;
+            double took = seconds() - since;
             samples[count] = took / (double)times;
             spent += took;
         }
-        whole += now() - begun;
+        whole += seconds() - begun;
         /* Rank 0 decides, now and then, so that deciding costs little. */
-        more = spent >= budget || now() - start >= COSTLY ? 0 : spent / count < 1e-4 ? 32 : 4;
+        more = spent >= budget || seconds() - start >= COSTLY ? 0 : spent / count < 1e-4 ? 32 : 4;
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         if (!barrier)
             MPI_Barrier(MPI_COMM_WORLD);
@@ -154,24 +151,42 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
     return count;
 }
 
+/* The distance of the processors of rank 0 and of one in the second half (of any other processor, if that is the same), measured by rank 0 while the other ranks sleep. */
+static double distance_now(void) {
+    const struct timespec long_enough = {0, 300000};
+    int here = sched_getcpu(), there = here, processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (rank == size / 2)
+        MPI_Send(&here, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+    if (rank == 0)
+        MPI_Recv(&there, 1, MPI_INT, size / 2, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank > 0) {
+        nanosleep(&long_enough, NULL);
+        return 0;
+    }
+    return distance(here, there == here ? (here + 1) % processors : there, FEW_TURNS);
+}
+
 /* Prints a cell of samples of so many operations. `less` seconds of each operation do not count. */
-static void tell(const Cell *c, const char *suffix, int count, long times, double factor, double less) {
+static void tell(const Cell *c, const char *suffix, int count, long times, double factor, double less, const double lines[2]) {
     double shown[4] = {slowest[count / 2], slowest[0], slowest[count * 99 / 100], whole / count / (double)times};
     for (int i = 0; i < 4; i++) /* Never nothing, because ratios are computed from it. */
         shown[i] = (shown[i] - less > less / 100 ? shown[i] - less : less / 100) * factor;
     if (rank == 0)
-        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"whole\":%.5g,\"samples\":%d}\n",
-               c->name, suffix, size, c->bytes, shown[0], shown[1], shown[2], shown[3], count);
+        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"whole\":%.5g,\"samples\":%d,\"lines\":[%.0f,%.0f]}\n",
+               c->name, suffix, size, c->bytes, shown[0], shown[1], shown[2], shown[3], count, lines[0], lines[1]);
     fflush(stdout);
 }
 
 /* Measures and prints a cell; returns the median in seconds. */
 static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrier, double factor) {
+    double lines[2] = {distance_now()};
     long times = times_of(repeat, cell);
     repeat(cell, times);
     int count = sample(repeat, cell, barrier, times);
     take_slowest(count);
-    tell(cell, suffix, count, times, factor, cell->compute);
+    lines[1] = distance_now();
+    tell(cell, suffix, count, times, factor, cell->compute, lines);
     return slowest[count / 2];
 }
 
@@ -307,8 +322,8 @@ static void exscan(Cell *c, long times) {
 }
 
 /* Computes without MPI for so many seconds. */
-static void compute(double seconds) {
-    for (double since = now(); now() - since < seconds;)
+static void compute(double length) {
+    for (double since = seconds(); seconds() - since < length;)
         ;
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::distance::{Distance, Distances};
 use super::turns::{Contender, Run, timed, trouble, turns};
 
 /// The deadline of a job; a job that takes longer counts as hung.
@@ -60,14 +61,14 @@ struct Value {
 }
 
 /// Measures the distance of the two processors: the nanoseconds for a cache line to go to the other processor and back.
-pub(super) type Distance<'a> = &'a dyn Fn() -> anyhow::Result<f64>;
+pub(super) type Measure<'a> = &'a dyn Fn() -> anyhow::Result<f64>;
 
 /// Runs the contenders' jobs in turn and collects their figures, including those printed before a job hung.
 pub(super) fn collect(
     contenders: &[Contender<'_>],
     rounds: usize,
     scratch: &Path,
-    distance: Distance<'_>,
+    distance: Measure<'_>,
 ) -> anyhow::Result<Figures> {
     let none = || vec![0; contenders.len()];
     let mut figures = Figures { values: BTreeMap::new(), hung: none(), failed: none() };
@@ -114,13 +115,10 @@ impl Figures {
     /// Prints a table for each place of the two processors on the host, from the rounds during which the place did not change.
     pub(super) fn print_by_distance(&self, title: &str, names: &[&str], ours: bool) {
         let all = || self.values.values().flatten().flatten();
-        let distances = || all().flat_map(|value| value.distances);
-        let (nearest, farthest) = (distances().fold(f64::MAX, f64::min), distances().fold(0.0, f64::max));
-        // Two places differ by a factor of several; within one place, distances vary by a tenth.
-        let between = (nearest * farthest).sqrt();
-        let is_one = farthest < 2.0 * nearest;
-        for (place, is_near) in [("near", true), ("far", false)] {
-            let is_here = |value: &Value| value.distances.iter().all(|it| is_one || (*it < between) == is_near);
+        let distances = Distances::among(all().flat_map(|value| value.distances));
+        let is_one = all().all(|value| distances.during(value.distances) == Some(Distance::Near));
+        for (place, distance) in [("near", Distance::Near), ("far", Distance::Far)] {
+            let is_here = |value: &Value| distances.during(value.distances) == Some(distance);
             let mut here: Vec<f64> = all().filter(|value| is_here(value)).map(|value| value.distances[0]).collect();
             here.sort_by(f64::total_cmp);
             let Some(typical) = here.get(here.len() / 2) else { continue };

@@ -3,6 +3,7 @@
 mod before;
 mod collectives;
 mod daemons;
+mod distance;
 mod dvm;
 mod figures;
 mod growth;

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::figures::{Distance, Figures, collect, mark};
+use super::figures::{Figures, Measure, collect, mark};
 use super::machine;
 use super::nodes;
 use super::sweep;
@@ -263,7 +263,7 @@ impl Bench {
         way: Way,
         (ranks, program): (usize, &str),
         args: &[&str],
-        distance: Distance<'_>,
+        distance: Measure<'_>,
     ) -> anyhow::Result<Figures> {
         let contenders = self.contenders(way);
         let job = |mpi: Library| move || self.command_of(mpi, way, (ranks, program), args, ranks == 2);

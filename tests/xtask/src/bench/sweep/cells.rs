@@ -1,8 +1,10 @@
 //! What the file of a sweep says: for each cell the rounds, and in each round what every library needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
+
+use super::super::distance::{Distance, Distances};
 
 /// The name of rsd's library in the file.
 const OURS: &str = "rsd";
@@ -54,13 +56,29 @@ pub(super) struct Ratios {
 pub(super) struct Cells {
     pub machines: Vec<String>,
     pub ratios: BTreeMap<Place, Ratios>,
+    /// How many comparisons were made with the processors at each distance, and the median of that distance in nanoseconds. None where it was not measured.
+    pub distances: BTreeMap<Distance, (usize, f64)>,
+    /// Cells of which nothing can be compared: some library was never measured at the distance of the others.
+    pub unlike: usize,
 }
 
-/// Reads the file. Rounds in which a library is missing say nothing about a cell.
+/// What one library needed in one job.
+struct Sample {
+    round: String,
+    mpi: String,
+    took: Took,
+    /// The distance of the processors just before and after, in nanoseconds; 0 if it was not measured.
+    lines: [f64; 2],
+}
+
+/// What each library needed under equal conditions.
+type Round<'a> = BTreeMap<&'a str, Took>;
+
+/// Reads the file. Rounds in which one of a cell's libraries is missing say nothing about it.
 pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
     let mut figures: Vec<String> = Vec::new();
     let mut machines: Vec<String> = Vec::new();
-    let mut rounds: BTreeMap<Place, BTreeMap<String, Vec<(String, Took)>>> = BTreeMap::new();
+    let mut samples: BTreeMap<Place, Vec<Sample>> = BTreeMap::new();
     for line in text.lines() {
         let line: serde_json::Value = serde_json::from_str(line).with_context(|| format!("read {line:?}"))?;
         if let Some(machine) = line["machine"].as_str() {
@@ -86,19 +104,68 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
             bytes: line["bytes"].as_u64().unwrap_or(0),
         };
         let took = Took { median: number("median"), best: number("best"), p99: number("p99"), whole: number("whole") };
-        rounds.entry(place).or_default().entry(text("round")).or_default().push((text("mpi"), took));
+        let lines = [0, 1].map(|at| line["lines"][at].as_f64().unwrap_or(0.0));
+        samples.entry(place).or_default().push(Sample { round: text("round"), mpi: text("mpi"), took, lines });
     }
-    let ratios =
-        rounds.into_iter().filter_map(|(place, rounds)| Some((place, ratios(rounds.into_values())?))).collect();
-    Ok(Cells { machines, ratios })
+    let lines = || samples.values().flatten().flat_map(|sample| sample.lines);
+    let known = Distances::among(lines());
+    let mut cells = Cells { machines, ratios: BTreeMap::new(), distances: BTreeMap::new(), unlike: 0 };
+    for (place, samples) in &samples {
+        let libraries: BTreeSet<&str> = samples.iter().map(|sample| sample.mpi.as_str()).collect();
+        let mut compared = Vec::new();
+        for (distance, round) in rounds(samples, known) {
+            if round.len() == libraries.len() {
+                if let Some(distance) = distance {
+                    cells.distances.entry(distance).or_default().0 += 1;
+                }
+                compared.push(round);
+            }
+        }
+        match ratios(compared) {
+            Some(ratios) => drop(cells.ratios.insert(place.clone(), ratios)),
+            None => cells.unlike += 1,
+        }
+    }
+    for (distance, (_, typical)) in &mut cells.distances {
+        let at = |sample: &&Sample| known.during(sample.lines) == Some(*distance);
+        *typical = median(samples.values().flatten().filter(at).map(|sample| sample.lines[0]).collect()).unwrap_or(0.0);
+    }
+    Ok(cells)
 }
 
-fn ratios(rounds: impl Iterator<Item = Vec<(String, Took)>>) -> Option<Ratios> {
+/// What can be compared: the first values that each library has of one distance, the second ones, and so on. Those whose distance changed meanwhile
+/// do not count. Where no distance is known, it is the values of each round.
+fn rounds(samples: &[Sample], known: Distances) -> impl Iterator<Item = (Option<Distance>, Round<'_>)> {
+    let mut rounds: BTreeMap<(Option<Distance>, usize), Round<'_>> = BTreeMap::new();
+    let mut names: Vec<&str> = Vec::new();
+    for Sample { round, mpi, took, lines } in samples {
+        let nth = match known.during(*lines) {
+            None if lines.iter().any(|it| *it > 0.0) => continue,
+            None => {
+                let at = names.iter().position(|name| name == round);
+                let nth = at.unwrap_or(names.len());
+                if at.is_none() {
+                    names.push(round);
+                }
+                (None, nth)
+            }
+            at => {
+                let others =
+                    rounds.iter().filter(|((distance, _), round)| *distance == at && round.contains_key(mpi.as_str()));
+                (at, others.count())
+            }
+        };
+        rounds.entry(nth).or_default().insert(mpi, *took);
+    }
+    rounds.into_iter().map(|((distance, _), round)| (distance, round))
+}
+
+fn ratios(rounds: Vec<Round<'_>>) -> Option<Ratios> {
     let (mut medians, mut p99s, mut wholes, mut us) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut ours, mut theirs) = (f64::MAX, f64::MAX);
     for round in rounds {
-        let Some((_, mine)) = round.iter().find(|(mpi, _)| mpi == OURS) else { continue };
-        let others = || round.iter().filter(|(mpi, _)| mpi != OURS).map(|(_, took)| took);
+        let Some(mine) = round.get(OURS) else { continue };
+        let others = || round.iter().filter(|(mpi, _)| **mpi != OURS).map(|(_, took)| took);
         let least = |of: fn(&Took) -> f64| others().map(of).reduce(f64::min);
         let (Some(median), Some(best), Some(p99), Some(whole)) =
             (least(|it| it.median), least(|it| it.best), least(|it| it.p99), least(|it| it.whole))
@@ -155,5 +222,30 @@ mod tests {
         assert_eq!((place.figure.as_str(), place.ranks, place.bytes), ("latency", 2, 8));
         assert_eq!(*ratios, Ratios { median: 1.5, best: 0.5, p99: 1.5, whole: 1.5, us: 3.0 });
         assert_eq!(cells.machines, ["2 CPUs"]);
+    }
+
+    #[test]
+    fn only_what_was_measured_at_the_same_distance_is_compared() {
+        let line = |bytes: u32, round: u32, mpi: &str, median: u32, lines: [u32; 2]| {
+            format!(
+                "{{\"figure\":\"latency\",\"np\":2,\"bytes\":{bytes},\"median\":{median},\"best\":{median},\"p99\":{median},\
+                 \"whole\":{median},\"round\":\"{round}\",\"way\":\"shared\",\"noisy\":false,\"mpi\":\"{mpi}\",\"lines\":{lines:?}}}\n"
+            )
+        };
+        let (near, far) = ([50, 60], [330, 350]);
+        // rsd's are near, far, near, moved; the other's are far, far, near, near.
+        let text = line(8, 1, "rsd", 10, near) + &line(8, 1, "Open MPI", 80, far)
+            + &line(8, 2, "rsd", 40, far) + &line(8, 2, "Open MPI", 70, far)
+            + &line(8, 3, "rsd", 10, near) + &line(8, 3, "Open MPI", 20, near)
+            + &line(8, 4, "rsd", 500, [50, 330]) + &line(8, 4, "Open MPI", 5, near)
+            // Never at the same distance.
+            + &line(16, 1, "rsd", 10, near) + &line(16, 1, "Open MPI", 80, far);
+        let cells = read(&text).expect("the text is valid");
+        assert_eq!((cells.ratios.len(), cells.unlike), (1, 1));
+        let ratios = cells.ratios.values().next().expect("there is a cell");
+        // 10 / 20 and 10 / 5 near, 40 / 80 far.
+        assert_eq!((ratios.median, ratios.best), (0.5, 2.0));
+        let counts: Vec<usize> = cells.distances.values().map(|(count, _)| *count).collect();
+        assert_eq!(counts, [2, 1]);
     }
 }

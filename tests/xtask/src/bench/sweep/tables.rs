@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::super::distance::Distance;
 use super::cells::{Cells, Place, Ratios, size};
 
 /// No cell may be above these, in relation to the better of the other libraries.
@@ -23,6 +24,7 @@ pub(super) fn write(cells: &Cells, maps: &[(String, String)], into: &Path) -> an
         let _ = writeln!(text, "- {machine}");
     }
     text += &summary(cells);
+    text += &distances(cells);
     text += &rows(cells);
     text += &worst(cells);
     fs::write(into.join("README.md"), text)?;
@@ -32,7 +34,7 @@ pub(super) fn write(cells: &Cells, maps: &[(String, String)], into: &Path) -> an
 const HEAD: &str = "# Sweep
 
 Written by `cargo xtask bench mpi --sweep`: do not edit. Every number is the time that rsd's library needs, divided by the time of the better of
-MPICH and Open MPI in the same round: below 1, rsd's library is faster. *Median*, *best* and *99 %* compare the medians, the shortest samples
+MPICH and Open MPI in the same round, or with the processors at the same distance: below 1, rsd's library is faster. *Median*, *best* and *99 %* compare the medians, the shortest samples
 and the 99th percentiles; *whole* the loops, that is the means with the barriers in them. Each cell is a size; the tables show geometric means over all sizes, and the worst size. *Over* counts the cells whose
 median is above 1.15, and those whose best is above 1.05. Names: *no barrier* is one operation straight after the other, otherwise there is a
 barrier before each; *computing* is what a non-blocking operation adds to a computation of its own length; *cold* uses a new buffer each time.
@@ -54,6 +56,32 @@ pub(super) fn summary(cells: &Cells) -> String {
         "\n| way | cells | median | best | 99 % | whole | over |\n|---|---|---|---|---|---|---|\n".to_owned();
     for (way, cells) in ways {
         let _ = writeln!(text, "| {way} | {}", columns(&cells));
+    }
+    text
+}
+
+/// At which distances of the processors was measured, where that is known.
+fn distances(cells: &Cells) -> String {
+    let mut text = String::new();
+    for (distance, (count, nanoseconds)) in &cells.distances {
+        let place = match distance {
+            Distance::Near => "near each other",
+            Distance::Far => "far from each other",
+        };
+        let _ = writeln!(
+            text,
+            "- {count} comparisons with the processors {place}: a cache line takes {nanoseconds:.0} ns to go to the other one and back."
+        );
+    }
+    if !text.is_empty() {
+        text.insert_str(0, "\nThe host moves the virtual processors, so each cell has its distance, and only equal ones are compared:\n\n");
+    }
+    if cells.unlike > 0 {
+        let _ = writeln!(
+            text,
+            "\nOf {} cells, nothing was measured at the same distance; they are in no table.",
+            cells.unlike
+        );
     }
     text
 }
