@@ -5,8 +5,7 @@
  * KIND is a name from the table `kinds` below. The sizes are all powers of two up to LONGEST bytes, and the sizes given. Rank 0 prints one
  * JSON object per cell and line: the name of the figure, the number of ranks, the size in bytes, and in microseconds the median, the best
  * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`); and in nanoseconds the distance of two processors (distance.h) just
- * before and after (`lines`, 0 if unknown). A sample is the time that the slowest rank needs for one operation (for several of them, if one is
- * too short for the clock). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
+ * before and after (`lines`, 0 if unknown). A sample is the time that the slowest rank needs for one operation (for several short ones, divided by their number, if no barrier stands before them). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed.
@@ -25,12 +24,13 @@ enum { MOST_SAMPLES = 4096, FEWEST_SAMPLES = 3, MOST_WINDOW = 64, MOST_RANKS = 1
 
 /* Seconds after which a cell ends even with few samples. */
 static const double COSTLY = 1.0;
-/* A sample has enough operations to take this many seconds. */
-static const double SHORTEST = 2e-6;
 /* Bytes of one buffer that is rotated, to find nothing in the caches. */
 static const long COLD = 64 << 20;
 /* Bytes of all ranks' buffers together, at most. */
 static const double MEMORY = 3e9;
+
+/* Samples that are not counted. */
+enum { WARM = 3 };
 
 /* Turns of a cache line, for each of the batches by which a distance is measured. */
 enum { FEW_TURNS = 20 };
@@ -110,18 +110,13 @@ static void take_slowest(int count) {
     qsort(slowest, (size_t)count, sizeof *slowest, by_value);
 }
 
-/* The number of operations for one sample: enough for the clock. All ranks get the same. */
-static long times_of(Repeat *repeat, Cell *cell) {
-    double took, most;
-    for (long times = 1;; times *= 4) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        double since = seconds();
-        repeat(cell, times);
-        took = seconds() - since;
-        MPI_Allreduce(&took, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        if (most >= SHORTEST || times > 1 << 20)
-            return times;
-    }
+/* The number of operations for one sample. It is the same for every library, because a first operation costs more than those that follow it. After a
+ * barrier it is one, as in most benchmarks; otherwise, short operations are too short for the clock. */
+static long times_of(const Cell *c, int barrier) {
+    enum { SHORT = 4096, MANY = 16, FEW = 4 };
+    if (barrier || c->bytes > SHORT)
+        return 1;
+    return c->window > 1 ? FEW : MANY;
 }
 
 /* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
@@ -181,8 +176,9 @@ static void tell(const Cell *c, const char *suffix, int count, long times, doubl
 /* Measures and prints a cell; returns the median in seconds. */
 static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrier, double factor) {
     double lines[2] = {distance_now()};
-    long times = times_of(repeat, cell);
-    repeat(cell, times);
+    long times = times_of(cell, barrier);
+    for (int warm = 0; warm < WARM; warm++)
+        repeat(cell, times);
     int count = sample(repeat, cell, barrier, times);
     take_slowest(count);
     lines[1] = distance_now();
