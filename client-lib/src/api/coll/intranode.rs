@@ -38,7 +38,7 @@ const POLLS: usize = 200;
 /// How a call is executed over the shared memory.
 enum How<'a> {
     Slots(Call, Option<&'a [(u64, u64)]>),
-    Pull(Call),
+    Pull(Call, Option<&'a [(u64, u64)]>),
     Uneven(Uneven),
 }
 
@@ -51,12 +51,11 @@ fn how(plan: &Plan, pulls: bool, faster: u32) -> Option<How<'_>> {
     match &plan.what {
         What::Call(call) => match way(*call)? {
             Way::Slots => Some(How::Slots(*call, None)),
-            Way::Pull => Some(How::Pull(*call)),
+            Way::Pull => Some(How::Pull(*call, None)),
         },
         What::Varied(varied) => match way(varied.call())? {
             Way::Slots => Some(How::Slots(varied.call(), varied.parts())),
-            // An allgather: no other call has this way.
-            Way::Pull => Some(How::Pull(varied.call())),
+            Way::Pull => Some(How::Pull(varied.call(), varied.parts())),
         },
         What::Uneven(uneven) => UnevenWork::fits(size, SLOT).then_some(How::Uneven(*uneven)),
         What::Schedule(_) => None,
@@ -101,9 +100,9 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
             result.map(|()| Rest::Nothing)
         }
         // Before the memory was set up, it was unknown whether members can read each other's memory.
-        How::Pull(_) if !node.pulls() => Ok(Rest::All),
-        How::Pull(call) => {
-            let mut pull = Pull::new(call, &plan.operands);
+        How::Pull(..) if !node.pulls() => Ok(Rest::All),
+        How::Pull(call, parts) => {
+            let mut pull = Pull::new(call, &plan.operands, plan.reduction.as_ref(), parts);
             let result =
                 node.measured(call, Way::Pull, |node| complete(guard, &plan.members, node, |node| pull.poll(node)));
             result.map(|went_well| {

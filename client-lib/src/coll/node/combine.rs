@@ -163,12 +163,8 @@ impl Work<'_> {
         self.cut.is_whole() && self.all_parts(mail.size()) <= mail.shape().slot
     }
 
-    /// The part of the vector (first byte, length) that belongs to a member.
     fn part_of(&self, member: u32) -> (usize, usize) {
-        match self.parts {
-            Some(parts) => parts.get(member as usize).map_or((0, 0), |(at, len)| (*at as usize, *len as usize)),
-            None => (member as usize * self.cut.block(), self.cut.block()),
-        }
+        part_of(self.parts, self.cut.block(), member)
     }
 
     fn all_parts(&self, members: u32) -> usize {
@@ -191,6 +187,14 @@ impl Work<'_> {
         let count = part.1 / self.cut.unit;
         // SAFETY: `combine` passes the addresses of so many elements.
         combine(mail, left, part, result, move |from, into| unsafe { reduction.apply(from, into, count) });
+    }
+}
+
+/// The part of the vector (first byte, length) that belongs to a member in a reduce-scatter: that of `parts`, or a block like all others.
+pub(super) fn part_of(parts: Option<&[(u64, u64)]>, block: usize, member: u32) -> (usize, usize) {
+    match parts {
+        Some(parts) => parts.get(member as usize).map_or((0, 0), |(at, len)| (*at as usize, *len as usize)),
+        None => (member as usize * block, block),
     }
 }
 

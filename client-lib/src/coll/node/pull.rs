@@ -1,5 +1,5 @@
 //! Long blocks: every member publishes the address of its own, and each reads what it needs from the others' memory, in
-//! one copy.
+//! one copy. In a reduce-scatter, each combines what it reads, in pieces that stay in its cache.
 //!
 //! This takes two operations. At the first, each member leaves its pid and an address. At the second, after it has read, each
 //! says whether its reads succeeded; after that no member reads. If one member failed, all discard their results: this call
@@ -7,12 +7,14 @@
 //! pid namespace the number may belong to a different process.
 
 use super::Node;
+use super::combine::part_of;
 use super::mailboxes::Awaited;
 use super::work::{agreed, differ, stamp};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
+use crate::op::Reduction;
 use crate::shared_memory::cma;
 
 /// A call in progress. [`Pull::poll`] continues it.
@@ -20,7 +22,11 @@ use crate::shared_memory::cma;
 pub struct Pull<'a> {
     call: Call,
     operands: &'a Operands,
-    /// A copy of this member's data, if they are not contiguous or will be overwritten.
+    reduction: Option<&'a Reduction>,
+    /// As those of [`super::Work`].
+    parts: Option<&'a [(u64, u64)]>,
+    /// A copy of this member's data, if they are not contiguous or will be overwritten; in a reduce-scatter, the result, if it will overwrite what others
+    /// read.
     kept: Vec<u8>,
     /// Whether all reads succeeded; `None` before they are done.
     went_well: Option<bool>,
@@ -31,6 +37,10 @@ pub struct Pull<'a> {
 /// The word that a member leaves at the second operation if its reads succeeded.
 const WELL: u64 = 15 << 56;
 
+/// Bytes of another member's memory that are read before they are combined: so many that the kernel's preparations do not count, and so few
+/// that they stay in the core's second cache.
+const PIECE: usize = 256 << 10;
+
 /// The number of words by which a member says whose memory is to be read: its pid, the verification word's address, and that word.
 pub(super) const IDENTITY: usize = 3;
 
@@ -39,8 +49,13 @@ const TOLD: usize = IDENTITY + 1;
 
 impl<'a> Pull<'a> {
     /// For a call for which [`super::way()`] returned [`super::Way::Pull`].
-    pub fn new(call: Call, operands: &'a Operands) -> Self {
-        Self { call, operands, kept: Vec::new(), went_well: None, waits: None }
+    pub fn new(
+        call: Call,
+        operands: &'a Operands,
+        reduction: Option<&'a Reduction>,
+        parts: Option<&'a [(u64, u64)]>,
+    ) -> Self {
+        Self { call, operands, reduction, parts, kept: Vec::new(), went_well: None, waits: None }
     }
 
     /// Continues the call; once it is over, returns whether the result is valid.
@@ -92,6 +107,7 @@ impl<'a> Pull<'a> {
             }
             // This member overwrites what the others read, so it keeps a copy.
             Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
+            Call::ReduceScatterBlock { in_place: true, .. } => (recv.buffer.clone(), true),
             _ => (send.buffer.clone(), true),
         };
         if may_lend && let Some(address) = buffer.as_contiguous() {
@@ -106,12 +122,16 @@ impl<'a> Pull<'a> {
     }
 
     /// Reads the data of every other member; returns whether all reads succeeded.
-    fn read(&self, node: &mut Node, number: u64) -> bool {
+    fn read(&mut self, node: &mut Node, number: u64) -> bool {
         let (me, size) = (node.rank, node.size());
         let Operands { send, recv, .. } = self.operands;
         let (block, is_alltoall, in_place) = match self.call {
             Call::Alltoall { block, in_place } => (block as usize, true, in_place),
             Call::Allgather { block, in_place } => (block as usize, false, in_place),
+            Call::ReduceScatterBlock { block, in_place, .. } => {
+                let (unit, part) = (block.unit as usize, part_of(self.parts, block.len() as usize, me));
+                return self.combine(node, number, part, unit, in_place).is_some();
+            }
             _ => return false,
         };
         let place_of = |member: u32| match is_alltoall {
@@ -136,11 +156,69 @@ impl<'a> Pull<'a> {
         })
     }
 
+    /// Combines the part (first byte, length) of all members' vectors that belongs to this one, in rank order as over slots; `None` if some memory cannot
+    /// be read.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    fn combine(
+        &mut self,
+        node: &mut Node,
+        number: u64,
+        (first, len): (usize, usize),
+        unit: usize,
+        in_place: bool,
+    ) -> Option<()> {
+        if len == 0 {
+            return Some(());
+        }
+        let Operands { send, recv, .. } = self.operands;
+        let (me, size, reduction) = (node.rank, node.size(), self.reduction?);
+        let own = if in_place { &recv.buffer } else { &send.buffer };
+        let result = if in_place {
+            self.kept.try_reserve_exact(len).ok()?;
+            self.kept.resize(len, 0);
+            self.kept.as_mut_ptr()
+        } else {
+            recv.buffer.as_contiguous().filter(|_| recv.buffer.len() >= len)?
+        };
+        let own = own.as_contiguous().filter(|_| own.len() >= first + len)?;
+        let most = PIECE / unit * unit;
+        let mut piece = Vec::<u8>::new();
+        piece.try_reserve_exact(most.min(len)).ok()?;
+        for done in (0..len).step_by(most) {
+            let (at, len) = (first + done, most.min(len - done));
+            let result = result.wrapping_add(done);
+            for member in 0..size {
+                // The first member's elements go where the others' are added to them.
+                let into = if member == 0 { result } else { piece.as_mut_ptr() };
+                let from = if member == me { own.wrapping_add(at) } else { into };
+                if member != me {
+                    let (pid, address) = node.whereabouts(number, member)?;
+                    // SAFETY: the result has room for this member's part, and `piece` for `len` bytes.
+                    let into = unsafe { Buffer::contiguous(into, len) };
+                    cma::read(pid, address.checked_add(at as u64)?, &into, 0, len).ok()?;
+                }
+                // SAFETY: `from` and `result` have `len` bytes, which are whole elements; what is copied or combined does not overlap.
+                unsafe {
+                    if member > 0 {
+                        reduction.apply(from, result, len / unit);
+                    } else if member == me {
+                        result.copy_from_nonoverlapping(from, len);
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
     /// Whether the reads of all members succeeded; otherwise the result memory is unchanged.
     fn counts(&self, node: &Node, number: u64) -> bool {
         let well = node.all_read(number);
-        if !well && let Call::Alltoall { in_place: true, .. } = self.call {
-            restore(&self.operands.recv.buffer, &self.kept);
+        match self.call {
+            Call::Alltoall { in_place: true, .. } if !well => restore(&self.operands.recv.buffer, &self.kept),
+            Call::ReduceScatterBlock { in_place: true, .. } if well => {
+                self.operands.recv.buffer.write(0, &self.kept);
+            }
+            _ => {}
         }
         well
     }

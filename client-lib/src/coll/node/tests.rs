@@ -2,6 +2,7 @@
 
 mod outbox;
 mod packing;
+mod pulls;
 mod scans;
 mod uneven;
 
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Order};
 use std::time::{Duration, Instant};
 
-use super::way::uneven as longest;
 use super::*;
 use crate::abi::constants::{MPI_SUM, MPI_UINT32_T};
 use crate::abi::{DatatypeHandle, OpHandle};
@@ -86,6 +86,15 @@ fn words(operation: u64, from: u32, to: u32, count: u64) -> Vec<u32> {
     (0..count as u32).map(|at| (operation as u32 * 1009 + from * 101 + to * 13 + at) % 65_521).collect()
 }
 
+/// The sums of what these ranks have.
+fn sums(operation: u64, ranks: std::ops::Range<u32>, count: u64) -> Vec<u32> {
+    let mut sums = vec![0; count as usize];
+    for rank in ranks {
+        sums.iter_mut().zip(words(operation, rank, 0, count)).for_each(|(sum, word)| *sum += word);
+    }
+    sums
+}
+
 fn lend(words: &mut [u32]) -> Memory {
     let base = words.as_mut_ptr().cast();
     // SAFETY: the words outlive the operation for which they are lent.
@@ -104,13 +113,7 @@ fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u3
     let vector = Vector { count, unit: 4 };
     let (block, all) = (4 * count, 0..size);
     let own = words(operation, me, 0, count);
-    let sums = |ranks: std::ops::Range<u32>, count: u64| -> Vec<u32> {
-        let mut sums = vec![0; count as usize];
-        for rank in ranks {
-            sums.iter_mut().zip(words(operation, rank, 0, count)).for_each(|(sum, word)| *sum += word);
-        }
-        sums
-    };
+    let sums = |ranks, count| sums(operation, ranks, count);
     // The content of `recv` before and after, in place or not.
     let (call, send, before, after) = match kind {
         0 => (Call::Barrier, vec![], vec![], vec![]),
@@ -418,151 +421,4 @@ fn an_area_that_could_shrink_or_has_another_length_is_refused() {
     }
     let file = std::fs::File::open("/dev/zero").unwrap();
     assert!(Area::open(file.as_fd(), shape).is_err());
-}
-
-/// An alltoall or allgather of 10,000 words per block: the call, the data sent, the content of the result before and
-/// after.
-fn long_call(kind: u64, in_place: bool, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
-    const COUNT: u64 = 10_000;
-    let block = 4 * COUNT;
-    if kind == 0 {
-        let send: Vec<u32> = (0..size).flat_map(|to| words(7, me, to, COUNT)).collect();
-        let after: Vec<u32> = (0..size).flat_map(|from| words(7, from, me, COUNT)).collect();
-        let before = if in_place { send.clone() } else { vec![0; after.len()] };
-        return (Call::Alltoall { block, in_place }, if in_place { vec![] } else { send }, before, after);
-    }
-    let own = words(9, me, 0, COUNT);
-    let after: Vec<u32> = (0..size).flat_map(|from| words(9, from, 0, COUNT)).collect();
-    let mut before = vec![0; after.len()];
-    if in_place {
-        before[me as usize * own.len()..][..own.len()].copy_from_slice(&own);
-    }
-    (Call::Allgather { block, in_place }, if in_place { vec![] } else { own }, before, after)
-}
-
-fn pull(call: Call, operands: &Operands, node: &mut Node) -> MpiResult<bool> {
-    let mut pull = Pull::new(call, operands);
-    until(|| pull.poll(node))
-}
-
-#[test]
-fn long_blocks_are_read_from_the_owners_memory() {
-    for members in [2, 3, 5] {
-        together(members, |node| {
-            for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
-                let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
-                let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                assert_eq!(pull(call, &operands, node), Ok(true), "{call:?}");
-                assert!(recv == after, "{call:?} on {} of {members}", node.rank);
-            }
-        });
-    }
-}
-
-#[test]
-fn long_blocks_go_through_slots_in_pieces() {
-    for members in [2, 3, 5, 16] {
-        together(members, |node| {
-            for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
-                let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
-                let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-                assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(()), "{call:?}");
-                assert!(recv == after, "{call:?} on {} of {members}", node.rank);
-            }
-        });
-    }
-}
-
-#[test]
-fn the_longest_blocks_are_read_from_the_owners_memory_where_possible() {
-    const ROOM: usize = 64 << 10;
-    let by = |call, members, pulls| way(call, members, ROOM, pulls, 0, None, true);
-    let alltoall = |block| Call::Alltoall { block, in_place: false };
-    let allgather = |block| Call::Allgather { block, in_place: false };
-    for (call, members, in_pieces) in [
-        (allgather(1), 2, true),
-        (allgather(4 << 20), 16, true),
-        (allgather((4 << 20) + 1), 2, false),
-        (alltoall(8), 1024, true),
-        (alltoall(4 << 20), 2, true),
-        (alltoall(64 << 10), 16, true),
-        (alltoall((64 << 10) + 1), 3, false),
-        // Seventeen pieces, of 1,024 bytes each.
-        (alltoall(16 << 10), 65, true),
-        (alltoall((16 << 10) + 1), 65, false),
-    ] {
-        let there = if in_pieces { Way::Slots } else { Way::Pull };
-        assert_eq!(by(call, members, true), Some(there), "{call:?} of {members}");
-    }
-    assert_eq!(by(alltoall(4 << 20), 16, false), Some(Way::Slots));
-    assert_eq!(by(allgather((4 << 20) + 1), 2, false), None);
-    assert_eq!(by(allgather(0), 2, true), None);
-    // MPI_COMM_SELF needs no memory.
-    for call in [alltoall(8), allgather(8), Call::Barrier] {
-        assert_eq!(by(call, 1, true), None);
-    }
-}
-
-#[test]
-fn if_one_member_cannot_read_all_discard_their_results_and_no_data_is_lost() {
-    for members in [2, 3] {
-        together(members, |node| {
-            let (call, mut send, mut recv, _) = long_call(0, true, node.rank, members);
-            let before = recv.clone();
-            let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-            if node.rank == 1 {
-                // As it would be in another pid namespace: here the number belongs to a different process.
-                node.pid = std::os::unix::process::parent_id();
-            }
-            assert_eq!(pull(call, &operands, node), Ok(false));
-            assert!(recv == before, "on {} of {members}", node.rank);
-        });
-    }
-}
-
-#[test]
-fn all_members_go_the_way_that_the_first_one_announces() {
-    // Of more members, the blocks would be too long for slots.
-    let members = 2;
-    let (ways, _) = together(members, |node| {
-        let mut ways = Vec::new();
-        for _ in 0..200 {
-            let (call, mut send, mut recv, after) = long_call(0, false, node.rank, members);
-            let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
-            node.pull(true);
-            let way = way(call, members, SLOT, true, node.faster(), None, true).unwrap();
-            node.measured(call, way, |node| match way {
-                Way::Slots => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(())),
-                Way::Pull => assert_eq!(pull(call, &operands, node), Ok(true)),
-            });
-            assert!(recv == after, "{way:?} on {} of {members}", node.rank);
-            ways.push(way);
-        }
-        ways
-    });
-    assert!(ways.iter().all(|other| *other == ways[0]));
-    assert!(ways[0].contains(&Way::Slots) && ways[0].contains(&Way::Pull), "both are tried");
-}
-
-#[test]
-fn longer_blocks_between_two_members_go_as_messages_if_these_can_be_read() {
-    const ROOM: usize = 64 << 10;
-    let vector = |bytes: u64| Vector { count: bytes / 8, unit: 8 };
-    let calls = |bytes| {
-        [
-            Call::Bcast { root: 0, len: bytes },
-            Call::Scatter { root: 1, block: bytes, in_place: false },
-            Call::Gather { root: 0, block: bytes, in_place: true },
-            Call::Reduce { root: 1, vector: vector(bytes), commutes: true, in_place: false },
-        ]
-    };
-    let sum = sum();
-    let ways = |bytes, size, pulls| calls(bytes).map(|call| way(call, size, ROOM, pulls, 0, Some(&sum), true));
-    let slots = Some(Way::Slots);
-    assert_eq!(ways(4096, 2, true), [slots; 4]);
-    assert_eq!(ways(8192, 2, true), [slots, slots, None, None]);
-    assert_eq!(ways(16384, 2, true), [None; 4]);
-    assert_eq!(ways(16384, 2, false), [slots; 4]);
-    assert_eq!(ways(16384, 3, true), [slots; 4]);
-    assert_eq!((longest(2, true, ROOM), longest(2, true, 100), longest(2, false, ROOM)), (8192, 100, ROOM));
 }

@@ -28,6 +28,9 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
+/// Two members combine longer blocks as they read them from each other's memory.
+const COMBINED_FROM: u64 = 16 << 10;
+
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
 /// needs one wait less.
 const SLICED: u64 = 16 << 10;
@@ -116,7 +119,11 @@ pub fn way(
         | Call::Allreduce { vector, .. }
         | Call::Scan { vector, .. }
         | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
-        Call::ReduceScatterBlock { block, .. } => combines(block.len(), block.unit, members),
+        Call::ReduceScatterBlock { block, .. } => {
+            let reads = pulls && size == 2 && block.len() >= COMBINED_FROM;
+            let way = combines(block.len(), block.unit, members)?;
+            Some(if reads { Way::Pull } else { way })
+        }
     }
 }
 

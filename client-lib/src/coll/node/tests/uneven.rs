@@ -44,7 +44,7 @@ fn blocks_of_different_lengths_are_gathered_at_all() {
                         assert_eq!(ended, Some(Ok(())));
                     }
                     (0, _) => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(())),
-                    _ => assert_eq!(pull(call, &operands, node), Ok(true)),
+                    _ => assert_eq!(pulls::pull(call, &operands, node), Ok(true)),
                 }
                 for (from, block) in (0..).zip(&blocks) {
                     assert!(*block == words(operation, from, 0, lens[from as usize]), "of {from}, {operation}");
