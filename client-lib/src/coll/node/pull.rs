@@ -1,5 +1,5 @@
 //! Long blocks: every member publishes the address of its own, and each reads what it needs from the others' memory, in
-//! one copy. In a reduce-scatter, each combines what it reads, in pieces that stay in its cache.
+//! one copy. In a reduction, each combines what it reads, in pieces that stay in its cache.
 //!
 //! This takes two operations. At the first, each member leaves its pid and an address. At the second, after it has read, each
 //! says whether its reads succeeded; after that no member reads. If one member failed, all discard their results: this call
@@ -11,6 +11,7 @@ use super::combine::part_of;
 use super::mailboxes::Awaited;
 use super::work::{agreed, differ, stamp};
 use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
 use crate::coll::operands::Operands;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
@@ -25,7 +26,7 @@ pub struct Pull<'a> {
     reduction: Option<&'a Reduction>,
     /// As those of [`super::Work`].
     parts: Option<&'a [(u64, u64)]>,
-    /// A copy of this member's data, if they are not contiguous or will be overwritten; in a reduce-scatter, the result, if it will overwrite what others
+    /// A copy of this member's data, if they are not contiguous or will be overwritten; in a reduction, the result, if it will overwrite what others
     /// read.
     kept: Vec<u8>,
     /// Whether all reads succeeded; `None` before they are done.
@@ -107,7 +108,7 @@ impl<'a> Pull<'a> {
             }
             // This member overwrites what the others read, so it keeps a copy.
             Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
-            Call::ReduceScatterBlock { in_place: true, .. } => (recv.buffer.clone(), true),
+            call if is_combined_in_place(call) => (recv.buffer.clone(), true),
             _ => (send.buffer.clone(), true),
         };
         if may_lend && let Some(address) = buffer.as_contiguous() {
@@ -128,11 +129,7 @@ impl<'a> Pull<'a> {
         let (block, is_alltoall, in_place) = match self.call {
             Call::Alltoall { block, in_place } => (block as usize, true, in_place),
             Call::Allgather { block, in_place } => (block as usize, false, in_place),
-            Call::ReduceScatterBlock { block, in_place, .. } => {
-                let (unit, part) = (block.unit as usize, part_of(self.parts, block.len() as usize, me));
-                return self.combine(node, number, part, unit, in_place).is_some();
-            }
-            _ => return false,
+            _reduction => return self.combine(node, number).is_some(),
         };
         let place_of = |member: u32| match is_alltoall {
             true => (&recv.buffer, member as usize * block, block),
@@ -156,23 +153,31 @@ impl<'a> Pull<'a> {
         })
     }
 
-    /// Combines the part (first byte, length) of all members' vectors that belongs to this one, in rank order as over slots; `None` if some memory cannot
-    /// be read.
+    /// What this member combines: so many of the first members' vectors, of each this part (first byte, length), and the bytes of an element. `None` if
+    /// nothing is combined.
+    fn combined(&self, me: u32, size: u32) -> Option<(u32, (usize, usize), usize)> {
+        let whole = |vector: Vector| (0, vector.len() as usize);
+        Some(match self.call {
+            Call::ReduceScatterBlock { block, .. } => {
+                (size, part_of(self.parts, block.len() as usize, me), block.unit as usize)
+            }
+            Call::Allreduce { vector, .. } => (size, whole(vector), vector.unit as usize),
+            Call::Scan { vector, .. } => (me + 1, whole(vector), vector.unit as usize),
+            _ => return None,
+        })
+    }
+
+    /// Combines vectors into this member's result, in rank order as over slots; `None` if some memory cannot be read.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
-    fn combine(
-        &mut self,
-        node: &mut Node,
-        number: u64,
-        (first, len): (usize, usize),
-        unit: usize,
-        in_place: bool,
-    ) -> Option<()> {
+    fn combine(&mut self, node: &mut Node, number: u64) -> Option<()> {
+        let (me, reduction, in_place) = (node.rank, self.reduction?, is_combined_in_place(self.call));
+        let (members, (first, len), unit) = self.combined(me, node.size())?;
         if len == 0 {
             return Some(());
         }
         let Operands { send, recv, .. } = self.operands;
-        let (me, size, reduction) = (node.rank, node.size(), self.reduction?);
         let own = if in_place { &recv.buffer } else { &send.buffer };
+        let own = own.as_contiguous().filter(|_| own.len() >= first + len)?;
         let result = if in_place {
             self.kept.try_reserve_exact(len).ok()?;
             self.kept.resize(len, 0);
@@ -180,14 +185,13 @@ impl<'a> Pull<'a> {
         } else {
             recv.buffer.as_contiguous().filter(|_| recv.buffer.len() >= len)?
         };
-        let own = own.as_contiguous().filter(|_| own.len() >= first + len)?;
         let most = PIECE / unit * unit;
         let mut piece = Vec::<u8>::new();
         piece.try_reserve_exact(most.min(len)).ok()?;
         for done in (0..len).step_by(most) {
             let (at, len) = (first + done, most.min(len - done));
             let result = result.wrapping_add(done);
-            for member in 0..size {
+            for member in 0..members {
                 // The first member's elements go where the others' are added to them.
                 let into = if member == 0 { result } else { piece.as_mut_ptr() };
                 let from = if member == me { own.wrapping_add(at) } else { into };
@@ -215,12 +219,20 @@ impl<'a> Pull<'a> {
         let well = node.all_read(number);
         match self.call {
             Call::Alltoall { in_place: true, .. } if !well => restore(&self.operands.recv.buffer, &self.kept),
-            Call::ReduceScatterBlock { in_place: true, .. } if well => {
-                self.operands.recv.buffer.write(0, &self.kept);
-            }
+            call if well && is_combined_in_place(call) => self.operands.recv.buffer.write(0, &self.kept),
             _ => {}
         }
         well
+    }
+}
+
+/// Whether the result of a reduction will overwrite what others read.
+fn is_combined_in_place(call: Call) -> bool {
+    match call {
+        Call::ReduceScatterBlock { in_place, .. } | Call::Allreduce { in_place, .. } | Call::Scan { in_place, .. } => {
+            in_place
+        }
+        _moved => false,
     }
 }
 

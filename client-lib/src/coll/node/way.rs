@@ -28,7 +28,8 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
-/// Two members combine longer blocks as they read them from each other's memory.
+/// From this many bytes on, two members combine vectors as they read them from each other's memory: one copy, by the kernel, instead of two that fetch
+/// line by line what the other core has written.
 const COMBINED_FROM: u64 = 16 << 10;
 
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
@@ -94,6 +95,10 @@ pub fn way(
         let can = is_dense && unit * members <= room && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
         (can && len > 0).then_some(Way::Slots)
     };
+    let read = |vector: Vector, members| {
+        let slots = combines(vector.len(), vector.unit, members)?;
+        Some(if pulls && size == 2 && vector.len() >= COMBINED_FROM { Way::Pull } else { slots })
+    };
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
         return Some(Way::Pull);
     }
@@ -115,15 +120,9 @@ pub fn way(
             let most = if members == 2 || !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
             in_pieces(block, most)
         }
-        Call::Reduce { vector, .. }
-        | Call::Allreduce { vector, .. }
-        | Call::Scan { vector, .. }
-        | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
-        Call::ReduceScatterBlock { block, .. } => {
-            let reads = pulls && size == 2 && block.len() >= COMBINED_FROM;
-            let way = combines(block.len(), block.unit, members)?;
-            Some(if reads { Way::Pull } else { way })
-        }
+        Call::Reduce { vector, .. } | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
+        Call::Allreduce { vector, .. } | Call::Scan { vector, .. } => read(vector, 1),
+        Call::ReduceScatterBlock { block, .. } => read(block, members),
     }
 }
 

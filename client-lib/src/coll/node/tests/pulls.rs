@@ -80,6 +80,31 @@ fn blocks_are_combined_as_they_are_read() {
 }
 
 #[test]
+fn vectors_are_combined_as_they_are_read() {
+    const COUNT: u64 = 100_000;
+    for members in [2, 3, 5] {
+        together(members, |node| {
+            for (operation, in_place) in [(1, false), (2, true), (3, false), (4, true)] {
+                let mut own = words(operation, node.rank, 0, COUNT);
+                let mut result = vec![0; if in_place { 0 } else { own.len() }];
+                let operands = match in_place {
+                    true => Operands { recv: lend(&mut own), ..Operands::default() },
+                    false => Operands { send: lend(&mut own), recv: lend(&mut result), ..Operands::default() },
+                };
+                let vector = Vector { count: COUNT, unit: 4 };
+                let (call, end) = match operation {
+                    1 | 2 => (Call::Allreduce { vector, commutes: true, in_place }, members),
+                    _ => (Call::Scan { vector, in_place }, node.rank + 1),
+                };
+                assert_eq!(pull(call, &operands, node), Ok(true), "{call:?}");
+                let got = if in_place { own } else { result };
+                assert!(got == sums(operation, 0..end, COUNT), "{call:?} on {} of {members}", node.rank);
+            }
+        });
+    }
+}
+
+#[test]
 fn long_blocks_go_through_slots_in_pieces() {
     for members in [2, 3, 5, 16] {
         together(members, |node| {
@@ -136,10 +161,14 @@ fn if_one_member_cannot_read_all_discard_their_results_and_no_data_is_lost() {
             }
             assert_eq!(pull(call, &operands, node), Ok(false));
             assert!(recv == before, "on {} of {members}", node.rank);
-            let block = Vector { count: 1000, unit: 4 };
-            let call = Call::ReduceScatterBlock { block, commutes: true, in_place: true };
-            assert_eq!(pull(call, &operands, node), Ok(false));
-            assert!(recv == before, "on {} of {members}", node.rank);
+            let (vector, commutes, in_place) = (Vector { count: 1000, unit: 4 }, true, true);
+            for call in [
+                Call::ReduceScatterBlock { block: vector, commutes, in_place },
+                Call::Allreduce { vector, commutes, in_place },
+            ] {
+                assert_eq!(pull(call, &operands, node), Ok(false));
+                assert!(recv == before, "{call:?} on {} of {members}", node.rank);
+            }
         });
     }
 }
@@ -181,13 +210,18 @@ fn longer_blocks_between_two_members_go_as_messages_if_these_can_be_read() {
         ]
     };
     let (sum, slots) = (sum(), Some(Way::Slots));
-    let scatter = |bytes, size, pulls| {
-        let call = Call::ReduceScatterBlock { block: vector(bytes), commutes: true, in_place: false };
-        way(call, size, ROOM, pulls, 0, Some(&sum), true)
+    let reductions = |bytes, size, pulls| {
+        let (vector, commutes, in_place) = (vector(bytes), true, false);
+        [
+            Call::ReduceScatterBlock { block: vector, commutes, in_place },
+            Call::Allreduce { vector, commutes, in_place },
+            Call::Scan { vector, in_place },
+        ]
+        .map(|call| way(call, size, ROOM, pulls, 0, Some(&sum), true))
     };
-    let lengths = [8 << 10, 16 << 10, 1 << 20];
-    assert_eq!(lengths.map(|it| scatter(it, 2, true)), [slots, Some(Way::Pull), Some(Way::Pull)]);
-    assert_eq!([scatter(1 << 20, 2, false), scatter(1 << 20, 3, true)], [slots; 2]);
+    assert_eq!(reductions(8 << 10, 2, true), [slots; 3]);
+    assert_eq!([reductions(16 << 10, 2, true), reductions(1 << 20, 2, true)], [[Some(Way::Pull); 3]; 2]);
+    assert_eq!([reductions(1 << 20, 2, false), reductions(1 << 20, 3, true)], [[slots; 3]; 2]);
     let ways = |bytes, size, pulls| calls(bytes).map(|call| way(call, size, ROOM, pulls, 0, Some(&sum), true));
     assert_eq!(ways(4096, 2, true), [slots; 4]);
     assert_eq!(ways(8192, 2, true), [slots, slots, None, None]);
