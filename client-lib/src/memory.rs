@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
+mod copy;
 mod exhausted;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+pub use copy::copy;
 pub use exhausted::{tolerate, zeroed};
 
 use crate::datatype::{Layout, Sign};
@@ -229,7 +231,7 @@ impl Buffer {
         match &self.shape {
             // SAFETY: within the memory that the creator of the buffer has guaranteed. The user may name the same memory twice, against
             // the standard's rules: `copy` is defined even then.
-            Shape::Contiguous => unsafe { std::ptr::copy(self.base.add(at).cast_const(), into, len) },
+            Shape::Contiguous => unsafe { copy(self.base.add(at).cast_const(), into, len) },
             // SAFETY: as above, for the bytes of the layout.
             Shape::Scattered { layout, start } => unsafe { layout.pack(self.base, start + at, into, len) },
             // SAFETY: the caller's promise.
@@ -257,7 +259,7 @@ impl Buffer {
         }
         match &self.shape {
             // SAFETY: as for `copy_to`; the memory is writable.
-            Shape::Contiguous => unsafe { std::ptr::copy(from, self.base.add(at), len) },
+            Shape::Contiguous => unsafe { copy(from, self.base.add(at), len) },
             // SAFETY: as above, for the bytes of the layout.
             Shape::Scattered { layout, start } => unsafe { layout.unpack(self.base, start + at, from, len) },
             // SAFETY: the caller's promise.

@@ -8,7 +8,8 @@
  * before and after (`lines`, 0 if unknown). A sample is the time that the slowest rank needs for one operation (for several short ones, divided by their number, if no barrier stands before them). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
- * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed.
+ * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed. Buffers begin at pages, or SHIFT bytes (an
+ * environment variable) behind, as arrays whose first elements are not sent.
  */
 #define _GNU_SOURCE
 #include "distance.h"
@@ -43,14 +44,17 @@ static void fail(const char *what, long bytes) {
     MPI_Abort(MPI_COMM_WORLD, 9);
 }
 
+/* How far each buffer begins behind a page. */
+static long shift;
+
 static unsigned char *memory(long bytes) {
-    void *p;
-    if (posix_memalign(&p, 4096, bytes > 0 ? (size_t)bytes : 1) != 0) {
+    void *p = NULL;
+    if (posix_memalign(&p, 4096, (size_t)(shift + bytes + 1)) != 0) {
         fprintf(stderr, "rank %d: no memory for %ld bytes\n", rank, bytes);
         MPI_Abort(MPI_COMM_WORLD, 8);
     }
-    memset(p, 0, (size_t)bytes);
-    return p;
+    memset(p, 0, (size_t)(shift + bytes));
+    return (unsigned char *)p + shift;
 }
 
 /* --- a cell --- */
@@ -512,8 +516,8 @@ static void cell(const struct Kind *kind, long bytes) {
         measure_split(kind, &c);
         break;
     }
-    free(c.out);
-    free(c.in);
+    free(c.out - shift);
+    free(c.in - shift);
 }
 
 static int larger(const void *a, const void *b) {
@@ -537,6 +541,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     budget = atof(argv[2]) * 1e-3;
+    if (getenv("SHIFT"))
+        shift = atol(getenv("SHIFT"));
     long longest = atol(argv[3]);
     if (kind->verify == NULL)
         longest = 0, argc = 4; /* No data: one cell. */

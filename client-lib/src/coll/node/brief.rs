@@ -14,6 +14,7 @@ use super::work::{agreed_among, awaited, blocks, differ, stamp};
 use super::{Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
 use crate::error::MpiResult;
+use crate::memory::copy;
 use crate::op::Kernel;
 use crate::shared_memory::sync::reads;
 
@@ -103,7 +104,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
     #[inline(always)]
     fn leave(self, node: &mut Node, len: usize, awaited: bool) -> (u64, Arrival) {
         // SAFETY: the slot has room for `len` bytes, which this member gives.
-        node.arrive(stamp(self.call), len, awaited, |slot| unsafe { slot.start().copy_from(self.send, len) })
+        node.arrive(stamp(self.call), len, awaited, |slot| unsafe { copy(self.send, slot.start(), len) })
     }
 
     /// Leaves a block for each other member, one after the other.
@@ -113,8 +114,8 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
         node.arrive(stamp(self.call), others * len, awaited, |slot| {
             // SAFETY: the slot has room for the blocks of the others, which this member gives.
             unsafe {
-                slot.start().copy_from(self.send, below);
-                slot.start().add(below).copy_from(self.send.add(below + len), others * len - below);
+                copy(self.send, slot.start(), below);
+                copy(self.send.add(below + len), slot.start().add(below), others * len - below);
             }
         })
     }
@@ -196,7 +197,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
             let data = data.cast::<u8>().wrapping_add(from);
             reads(data, self.block());
             // SAFETY: the block lies within the member's data, and within what this member gets.
-            unsafe { self.recv.add(to).copy_from(data, self.block()) }
+            unsafe { copy(data, self.recv.add(to), self.block()) }
         });
     }
 
@@ -220,7 +221,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
         let len = members.len() * self.block();
         reads(start, len);
         // SAFETY: the blocks lie in the packs of the operation, and within what this member gets.
-        unsafe { self.recv.add(members.start as usize * self.block()).copy_from(start, len) };
+        unsafe { copy(start, self.recv.add(members.start as usize * self.block()), len) };
     }
 
     /// Takes the block that a member has left for this one among those for all others.
@@ -236,7 +237,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
         let (from, to) = (self.send.wrapping_add(from), self.recv.wrapping_add(to));
         if !to.is_null() && from != to {
             // SAFETY: both lie within what this member gives and gets.
-            unsafe { to.copy_from(from, self.block()) }
+            unsafe { copy(from, to, self.block()) }
         }
     }
 }

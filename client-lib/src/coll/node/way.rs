@@ -28,6 +28,9 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
+/// From this many bytes on, each of two members reads the other's block from its memory: this was measured to be faster wherever their cores are.
+const READ_FROM: u64 = 32 << 10;
+
 /// From this many bytes on, two members combine vectors as they read them from each other's memory: one copy, by the kernel, instead of two that fetch
 /// line by line what the other core has written.
 const COMBINED_FROM: u64 = 16 << 10;
@@ -102,8 +105,14 @@ pub fn way(
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
         return Some(Way::Pull);
     }
-    if size == 2 && pulls && between_two(call) {
-        return None;
+    if size == 2 && pulls {
+        match call {
+            call if between_two(call) => return None,
+            Call::Allgather { block, .. } | Call::Alltoall { block, .. } if block >= READ_FROM => {
+                return Some(Way::Pull);
+            }
+            _ => {}
+        }
     }
     match call {
         Call::Barrier => Some(Way::Slots),
@@ -147,20 +156,21 @@ pub(super) fn uneven(size: u32, pulls: bool, most: usize) -> usize {
 }
 
 /// The number of classes of calls for which the faster way is found by measuring.
-pub(super) const CLASSES: usize = 20;
+pub(super) const CLASSES: usize = 12;
 
 /// The class of a call for which slots and pulls are nearly equal: which of them is faster depends on where the members run. Between
 /// distant cores, each cache line costs so much that the kernel's single copy is faster; what several members read from one slot
 /// comes from the cache.
 pub(super) fn class(call: Call, size: u32) -> Option<u32> {
     const SHORTEST: u64 = 16 << 10;
-    let (first, block) = match call {
-        Call::Allgather { block, .. } if size == 2 => (0, block),
-        Call::Alltoall { block, .. } => (CLASSES as u32 / 2, block),
+    let (first, block, longest) = match call {
+        Call::Allgather { block, .. } if size == 2 => (0, block, READ_FROM - 1),
+        Call::Alltoall { block, .. } if size == 2 => (1, block, READ_FROM - 1),
+        Call::Alltoall { block, .. } => (2, block, PIECED),
         _ => return None,
     };
     let steps = (block / SHORTEST).checked_ilog2()?;
-    (block <= PIECED).then(|| first + steps.min(CLASSES as u32 / 2 - 1))
+    (block <= longest).then(|| (first + steps).min(CLASSES as u32 - 1))
 }
 
 /// The part of a member's slot for each other member.

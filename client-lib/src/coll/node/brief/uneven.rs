@@ -11,6 +11,7 @@ use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
 use crate::coll::node::{NOTE, Node};
 use crate::error::MpiResult;
+use crate::memory::copy;
 use crate::op::Kernel;
 
 /// The address of a block, and its length in bytes.
@@ -102,7 +103,7 @@ where
         let (number, arrival) = match self.call {
             Uneven::Gather { root, .. } if root != me => {
                 // SAFETY: the slot has room for `len` bytes, which this member gives.
-                node.arrive(own, len, false, |slot| unsafe { slot.start().copy_from((self.to)(root).0, len) })
+                node.arrive(own, len, false, |slot| unsafe { copy((self.to)(root).0, slot.start(), len) })
             }
             Uneven::Gather { .. } => node.arrive(own, 0, true, |_| ()),
             Uneven::Scatter { root, .. } if root != me => node.arrive(own, 0, false, |_| ()),
@@ -113,7 +114,7 @@ where
                         let (block, len) = (self.to)((index + usize::from(index >= me as usize)) as u32);
                         slot.put(index * stride, (len as u64).to_ne_bytes());
                         // SAFETY: the slot has room for a block in each stride, behind the word.
-                        unsafe { slot.start().add(index * stride + WORD).copy_from(block, len) };
+                        unsafe { copy(block, slot.start().add(index * stride + WORD), len) };
                     }
                 })
             }
@@ -176,7 +177,7 @@ where
         let ((own, len), (into, _)) = ((self.to)(me), (self.from)(me));
         if own != into && !into.is_null() {
             // SAFETY: the caller's promise; both blocks have the same length.
-            unsafe { into.copy_from(own, len) };
+            unsafe { copy(own, into, len) };
         }
     }
 
@@ -195,7 +196,7 @@ where
             // A process that changes its stamp meanwhile must not lead this one out of the slot.
             if at + len <= data.len() {
                 // SAFETY: the block lies within the member's data; this member gets so many bytes.
-                unsafe { into.copy_from(data.cast::<u8>().add(at), len) }
+                unsafe { copy(data.cast::<u8>().add(at), into, len) }
             }
         });
     }
@@ -236,7 +237,7 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
         for member in (0..node.size()).filter(|member| *member != me) {
             let (into, len) = (self.from)(member);
             // SAFETY: the member has left so many bytes, and this one gets them.
-            let take = |data: *const u8| unsafe { into.copy_from(data, len) };
+            let take = |data: *const u8| unsafe { copy(data, into, len) };
             if member < packed.members() {
                 take(packed.block(member, longest));
             } else {
@@ -245,7 +246,7 @@ impl<From: Fn(u32) -> Block + Copy> VariedBrief<From> {
         }
         if self.own != into.cast_const() {
             // SAFETY: the caller's promise.
-            unsafe { into.copy_from(self.own, len) };
+            unsafe { copy(self.own, into, len) };
         }
         Some(Ok(()))
     }
@@ -323,7 +324,7 @@ unsafe fn meet_all(call: Call, own: *const u8, len: usize, node: &mut Node, met:
     let (stamp, is_short) = (work::stamp(call), block(call) as usize * blocks(call, node.size()) <= NOTE);
     let arrive = |node: &mut Node| {
         // SAFETY: the caller's promise; the slot has room for the bytes.
-        let (number, arrival) = node.arrive(stamp, len, false, |slot| unsafe { slot.start().copy_from(own, len) });
+        let (number, arrival) = node.arrive(stamp, len, false, |slot| unsafe { copy(own, slot.start(), len) });
         node.finish_checked(number, arrival, |other| differ(other, stamp), |_| ());
         number
     };

@@ -3,10 +3,10 @@
 use super::super::way::uneven as longest;
 use super::*;
 
-/// An alltoall or allgather of 10,000 words per block: the call, the data sent, the content of the result before and
+/// An alltoall or allgather of 5,000 words per block: the call, the data sent, the content of the result before and
 /// after.
 fn long_call(kind: u64, in_place: bool, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
-    const COUNT: u64 = 10_000;
+    const COUNT: u64 = 5_000;
     let block = 4 * COUNT;
     if kind == 0 {
         let send: Vec<u32> = (0..size).flat_map(|to| words(7, me, to, COUNT)).collect();
@@ -127,9 +127,12 @@ fn the_longest_blocks_are_read_from_the_owners_memory_where_possible() {
     for (call, members, in_pieces) in [
         (allgather(1), 2, true),
         (allgather(4 << 20), 16, true),
-        (allgather((4 << 20) + 1), 2, false),
+        (allgather((4 << 20) + 1), 16, false),
+        (allgather((32 << 10) - 1), 2, true),
+        (allgather(32 << 10), 2, false),
         (alltoall(8), 1024, true),
-        (alltoall(4 << 20), 2, true),
+        (alltoall((32 << 10) - 1), 2, true),
+        (alltoall(32 << 10), 2, false),
         (alltoall(64 << 10), 16, true),
         (alltoall((64 << 10) + 1), 3, false),
         // Seventeen pieces, of 1,024 bytes each.
