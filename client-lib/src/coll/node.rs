@@ -30,7 +30,7 @@
 //! afterwards, with a full barrier in between on both sides, and wakes all sleepers at once.
 //!
 //! Blocks longer than a slot are sent in pieces, one operation each; the longest are read directly from their owner's memory
-//! ([`Pull`]).
+//! ([`Pull`]), of two members from 16 or 32 KiB on.
 //!
 //! Lengths are never read from the shared memory: the stamps detect members that disagree, and a member that writes garbage
 //! corrupts results but can reach nothing else.
@@ -107,7 +107,7 @@ pub(super) const PACKED: usize = 16;
 /// Data of up to this many bytes fit in a note.
 pub(super) const NOTE: usize = 2048;
 
-/// Where the first member announces, in the stamps of calls without a root, which way is faster ([`way::class`]).
+/// Where the first member announces, in the stamps of an allgather or alltoall, which way is faster ([`way::class`]).
 const ANNOUNCED: u64 = 0xff_ffff << 32;
 
 /// The most bytes that a member posts in a non-blocking operation: longer data travel as messages.

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
 use super::shape::{Run, Visitor};
+use crate::memory;
 
 /// Packed bytes that fit the nearest cache together with the memory that they come from.
 const NEAR: usize = 4096;
@@ -81,9 +82,9 @@ impl<const PACK: bool> Copier<PACK> {
         // SAFETY: as above.
         unsafe {
             if PACK {
-                std::ptr::copy(address.cast_const(), self.packed, len);
+                memory::copy(address.cast_const(), self.packed, len);
             } else {
-                std::ptr::copy(self.packed.cast_const(), address, len);
+                memory::copy(self.packed.cast_const(), address, len);
             }
             self.packed = self.packed.add(len);
         }

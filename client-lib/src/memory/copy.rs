@@ -66,14 +66,21 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_moved() {
-        let before: Vec<u8> = (0..2 * PAGE).map(|at| (at % 251) as u8).collect();
-        for distance in [1, 8, 40] {
-            let mut bytes = before.clone();
-            // SAFETY: both lie within the vector.
-            unsafe { copy(bytes.as_ptr(), bytes.as_mut_ptr().add(distance), PAGE) };
-            assert!(
-                bytes[distance..][..PAGE] == before[..PAGE] && bytes[distance + PAGE..] == before[distance + PAGE..]
-            );
+        let before: Vec<u8> = (0..3 * PAGE).map(|at| (at % 251) as u8).collect();
+        for distance in [1, 8, 40, PAGE - 8, PAGE + 8] {
+            let moved = |from: usize, into: usize| {
+                let mut bytes = before.clone();
+                let start = bytes.as_mut_ptr();
+                // SAFETY: both lie within the vector.
+                unsafe { copy(start.add(from), start.add(into), PAGE) };
+                bytes
+            };
+            let mut expected = before.clone();
+            expected.copy_within(..PAGE, distance);
+            assert!(moved(0, distance) == expected, "{distance}");
+            expected.clone_from(&before);
+            expected.copy_within(distance..distance + PAGE, 0);
+            assert!(moved(distance, 0) == expected, "{distance}");
         }
     }
 }

@@ -1,14 +1,14 @@
 /* Measures the distance of two processors: the nanoseconds for a cache line to go from one to the other and back. If a host moves virtual
- * processors, this changes from one second to the next. */
+ * processors, this changes from one second to the next. _GNU_SOURCE must be defined. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { BATCHES = 9, MOST_TURNS = 2000 };
+enum { BATCHES = 9 };
 
-/* Seconds after which an answer is no longer expected: the other processor has something else to do. */
+/* Seconds that all turns may take, besides 2 us for each: then the other processor has something else to do. */
 static const double LATE = 2e-3;
 
 static struct {
@@ -44,7 +44,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median of nine batches of so many turns; 0 if it cannot be measured: a processor is not ours, or is busy. */
+/* The median of nine batches of so many turns; 0 if it cannot be measured, because a processor is busy, not ours, or both are one. */
 static double distance(int here, int there, int turns) {
     double took[BATCHES] = {0};
     cpu_set_t before, own = only(here), others = only(there);
@@ -67,7 +67,7 @@ static double distance(int here, int there, int turns) {
             for (unsigned end = i + (unsigned)turns; i < end && !is_late; i++) {
                 atomic_store(&line.turn, 2 * i + 1);
                 for (unsigned looks = 1; atomic_load(&line.turn) != 2 * i + 2 && !is_late; looks++)
-                    is_late = looks % 1024 == 0 && seconds() - since > LATE + turns * BATCHES * 1e-6;
+                    is_late = looks % 1024 == 0 && seconds() - since > LATE + turns * BATCHES * 2e-6;
             }
             took[batch] = is_late ? 0 : (seconds() - start) * 1e9 / turns;
         }

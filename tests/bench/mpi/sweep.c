@@ -4,8 +4,11 @@
  *
  * KIND is a name from the table `kinds` below. The sizes are all powers of two up to LONGEST bytes, and the sizes given. Rank 0 prints one
  * JSON object per cell and line: the name of the figure, the number of ranks, the size in bytes, and in microseconds the median, the best
- * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`); and in nanoseconds the distance of two processors (distance.h) just
- * before and after (`lines`, 0 if unknown). A sample is the time that the slowest rank needs for one operation (for several short ones, divided by their number, if no barrier stands before them). A cell takes at least MS milliseconds, or three samples, or COSTLY milliseconds.
+ * and the 99th percentile of its samples, and their mean with the barriers before them (`whole`); and in nanoseconds the distance of two
+ * processors (distance.h) just before and after (`distances`, 0 if unknown).
+ *
+ * A sample is the time that the slowest rank needs for one operation; without barriers, short ones are timed several at a time. A cell ends after
+ * MS milliseconds (but not before three samples), COSTLY seconds, or MOST_SAMPLES samples.
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed. Buffers begin at pages, or SHIFT bytes (an
@@ -66,6 +69,8 @@ typedef struct {
     int window;
     /* How far the buffers move with each operation, and the length after which they begin again. */
     long step, span;
+    /* The operations so far. */
+    long done;
     unsigned char *out, *in;
     /* Counts and places of the forms that have one for each rank. */
     int counts[MOST_RANKS], places[MOST_RANKS];
@@ -79,12 +84,17 @@ typedef void Repeat(Cell *cell, long times);
 /* Performs it once on known data and checks what arrives. */
 typedef void Verify(Cell *cell);
 
+/* Where message i of the operations that are running lies. */
+static long place_of(const Cell *c, long i) {
+    return c->step ? (c->done * c->window + i) * c->step % c->span : 0;
+}
+
 static unsigned char *out_of(const Cell *c, long i) {
-    return c->out + (c->step ? i * c->step % c->span : 0);
+    return c->out + place_of(c, i);
 }
 
 static unsigned char *in_of(const Cell *c, long i) {
-    return c->in + (c->step ? i * c->step % c->span : 0);
+    return c->in + place_of(c, i);
 }
 
 static unsigned char pattern(int from, long i) {
@@ -123,6 +133,11 @@ static long times_of(const Cell *c, int barrier) {
     return c->window > 1 ? FEW : MANY;
 }
 
+static void run(Repeat *repeat, Cell *cell, long times) {
+    repeat(cell, times);
+    cell->done += times;
+}
+
 /* Takes samples: after a barrier each (as most benchmarks do), or one straight after the other. Returns how many. */
 static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
     double start = seconds(), spent = 0;
@@ -135,7 +150,7 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
             if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);
             double since = seconds();
-            repeat(cell, times);
+            run(repeat, cell, times);
             double took = seconds() - since;
             samples[count] = took / (double)times;
             spent += took;
@@ -167,26 +182,26 @@ static double distance_now(void) {
 }
 
 /* Prints a cell of samples of so many operations. `less` seconds of each operation do not count. */
-static void tell(const Cell *c, const char *suffix, int count, long times, double factor, double less, const double lines[2]) {
+static void tell(const Cell *c, const char *suffix, int count, long times, double factor, double less, const double distances[2]) {
     double shown[4] = {slowest[count / 2], slowest[0], slowest[count * 99 / 100], whole / count / (double)times};
     for (int i = 0; i < 4; i++) /* Never nothing, because ratios are computed from it. */
         shown[i] = (shown[i] - less > less / 100 ? shown[i] - less : less / 100) * factor;
     if (rank == 0)
-        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"whole\":%.5g,\"samples\":%d,\"lines\":[%.0f,%.0f]}\n",
-               c->name, suffix, size, c->bytes, shown[0], shown[1], shown[2], shown[3], count, lines[0], lines[1]);
+        printf("{\"figure\":\"%s%s\",\"np\":%d,\"bytes\":%ld,\"median\":%.5g,\"best\":%.5g,\"p99\":%.5g,\"whole\":%.5g,\"samples\":%d,\"distances\":[%.0f,%.0f]}\n",
+               c->name, suffix, size, c->bytes, shown[0], shown[1], shown[2], shown[3], count, distances[0], distances[1]);
     fflush(stdout);
 }
 
 /* Measures and prints a cell; returns the median in seconds. */
 static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrier, double factor) {
-    double lines[2] = {distance_now()};
+    double distances[2] = {distance_now()};
     long times = times_of(cell, barrier);
     for (int warm = 0; warm < WARM; warm++)
-        repeat(cell, times);
+        run(repeat, cell, times);
     int count = sample(repeat, cell, barrier, times);
     take_slowest(count);
-    lines[1] = distance_now();
-    tell(cell, suffix, count, times, factor, cell->compute, lines);
+    distances[1] = distance_now();
+    tell(cell, suffix, count, times, factor, cell->compute, distances);
     return slowest[count / 2];
 }
 
@@ -273,7 +288,7 @@ static void bcast(Cell *c, long times) {
 }
 /* The root changes each time, so that no rank can run ahead of the others. */
 static void bcast_turned(Cell *c, long times) {
-    EACH MPI_Bcast(IN(c), N(c), MPI_BYTE, (int)(i % size), WORLD);
+    EACH MPI_Bcast(IN(c), N(c), MPI_BYTE, (int)((c->done + i) % size), WORLD);
 }
 static void gather(Cell *c, long times) {
     EACH MPI_Gather(OUT(c), N(c), MPI_BYTE, IN(c), N(c), MPI_BYTE, 0, WORLD);

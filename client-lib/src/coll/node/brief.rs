@@ -173,7 +173,7 @@ impl<const FUNCTION: u8> Brief<FUNCTION> {
                 node.with_result_of(number, len, |result| {
                     reads(result.cast(), len);
                     // SAFETY: this member gets the result, of `len` bytes.
-                    unsafe { self.recv.copy_from(result.cast(), len) }
+                    unsafe { copy(result.cast(), self.recv, len) }
                 });
             }
             Call::Allreduce { .. } | Call::Reduce { .. } => {

@@ -22,7 +22,7 @@ use super::way::{PART, slice};
 use super::work::{Work, awaited, write};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, copy};
 use crate::shared_memory::sync::{reads, writes};
 
 impl Work<'_> {
@@ -278,7 +278,7 @@ fn add(member: u32, data: *const u8, (at, len): (usize, usize), result: *mut u8,
     // `result`. Predefined operations commute, so they may be applied from the right.
     if member == 0 {
         // SAFETY: as above.
-        unsafe { result.copy_from(from, len) };
+        unsafe { copy(from, result, len) };
     } else {
         apply(from, result);
     }

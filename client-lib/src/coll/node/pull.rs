@@ -9,12 +9,12 @@
 use super::Node;
 use super::combine::part_of;
 use super::mailboxes::Awaited;
-use super::work::{agreed, differ, stamp};
+use super::work::{agreed, differ, kind, stamp};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::coll::operands::Operands;
 use crate::error::MpiResult;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, copy};
 use crate::op::Reduction;
 use crate::shared_memory::cma;
 
@@ -39,7 +39,7 @@ pub struct Pull<'a> {
 const WELL: u64 = 15 << 56;
 
 /// Bytes of another member's memory that are read before they are combined: so many that the kernel's preparations do not count, and so few
-/// that they stay in the core's second cache.
+/// that they stay in the core's own caches.
 const PIECE: usize = 256 << 10;
 
 /// The number of words by which a member says whose memory is to be read: its pid, the verification word's address, and that word.
@@ -75,7 +75,9 @@ impl<'a> Pull<'a> {
                     if let Err(error) = agreed(node, number, stamp(self.call)) {
                         return Some(Err(error));
                     }
-                    node.adopt(number);
+                    if kind::announces(stamp(self.call)) {
+                        node.adopt(number);
+                    }
                     self.went_well = Some(self.read(node, number));
                 }
                 Some(_) => return Some(Ok(self.counts(node, number))),
@@ -149,20 +151,25 @@ impl<'a> Pull<'a> {
             }
             let Some((pid, address)) = node.whereabouts(number, member) else { return false };
             let Some(address) = address.checked_add(from as u64) else { return false };
-            cma::read(pid, address, buffer, at, len).is_ok()
+            read(pid, address, (buffer, at), len).is_some()
         })
     }
 
-    /// What this member combines: so many of the first members' vectors, of each this part (first byte, length), and the bytes of an element. `None` if
-    /// nothing is combined.
-    fn combined(&self, me: u32, size: u32) -> Option<(u32, (usize, usize), usize)> {
-        let whole = |vector: Vector| (0, vector.len() as usize);
+    /// What this member combines; `None` if nothing is combined.
+    fn combined(&self, me: u32, size: u32) -> Option<Combined> {
+        let whole = |vector: Vector, members| Combined {
+            members,
+            first: 0,
+            len: vector.len() as usize,
+            unit: vector.unit as usize,
+        };
         Some(match self.call {
             Call::ReduceScatterBlock { block, .. } => {
-                (size, part_of(self.parts, block.len() as usize, me), block.unit as usize)
+                let (first, len) = part_of(self.parts, block.len() as usize, me);
+                Combined { first, len, ..whole(block, size) }
             }
-            Call::Allreduce { vector, .. } => (size, whole(vector), vector.unit as usize),
-            Call::Scan { vector, .. } => (me + 1, whole(vector), vector.unit as usize),
+            Call::Allreduce { vector, .. } => whole(vector, size),
+            Call::Scan { vector, .. } => whole(vector, me + 1),
             _ => return None,
         })
     }
@@ -171,8 +178,9 @@ impl<'a> Pull<'a> {
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine(&mut self, node: &mut Node, number: u64) -> Option<()> {
         let (me, reduction, in_place) = (node.rank, self.reduction?, is_combined_in_place(self.call));
-        let (members, (first, len), unit) = self.combined(me, node.size())?;
-        if len == 0 {
+        let Combined { members, first, len, unit } = self.combined(me, node.size())?;
+        // The first member's own vector is its result in a scan.
+        if len == 0 || in_place && members == 1 {
             return Some(());
         }
         let Operands { send, recv, .. } = self.operands;
@@ -180,7 +188,6 @@ impl<'a> Pull<'a> {
         let own = own.as_contiguous().filter(|_| own.len() >= first + len)?;
         let result = if in_place {
             self.kept.try_reserve_exact(len).ok()?;
-            self.kept.resize(len, 0);
             self.kept.as_mut_ptr()
         } else {
             recv.buffer.as_contiguous().filter(|_| recv.buffer.len() >= len)?
@@ -201,20 +208,24 @@ impl<'a> Pull<'a> {
                     let into = unsafe { Buffer::contiguous(into, len) };
                     cma::read(pid, address.checked_add(at as u64)?, &into, 0, len).ok()?;
                 }
-                // SAFETY: `from` and `result` have `len` bytes, which are whole elements; what is copied or combined does not overlap.
+                // SAFETY: `from` and `result` have `len` bytes, which are whole elements.
                 unsafe {
                     if member > 0 {
                         reduction.apply(from, result, len / unit);
                     } else if member == me {
-                        result.copy_from_nonoverlapping(from, len);
+                        copy(from, result, len);
                     }
                 }
             }
         }
+        if in_place {
+            // SAFETY: all of these bytes have been reserved and written.
+            unsafe { self.kept.set_len(len) };
+        }
         Some(())
     }
 
-    /// Whether the reads of all members succeeded; otherwise the result memory is unchanged.
+    /// Whether the reads of all members succeeded; otherwise what the call needs is unchanged.
     fn counts(&self, node: &Node, number: u64) -> bool {
         let well = node.all_read(number);
         match self.call {
@@ -224,6 +235,35 @@ impl<'a> Pull<'a> {
         }
         well
     }
+}
+
+/// What a member combines.
+struct Combined {
+    /// The vectors of so many members, from the first one on.
+    members: u32,
+    /// The part of each vector: its first byte and its length.
+    first: usize,
+    len: usize,
+    /// Bytes of an element.
+    unit: usize,
+}
+
+/// Reads bytes of a process into a buffer, from a packed byte on; `None` if they cannot be read.
+#[expect(unsafe_code, reason = "a slice by its address")]
+fn read(pid: i32, address: u64, (into, at): (&Buffer, usize), len: usize) -> Option<()> {
+    if into.as_contiguous().is_some() || into.device().is_some() {
+        return cma::read(pid, address, into, at, len).ok();
+    }
+    // The kernel would be called again for every thousand places.
+    let mut piece = vec![0; PIECE.min(len)];
+    for done in (0..len).step_by(PIECE) {
+        let piece = &mut piece[..PIECE.min(len - done)];
+        // SAFETY: the slice has so many bytes.
+        let buffer = unsafe { Buffer::contiguous(piece.as_mut_ptr(), piece.len()) };
+        cma::read(pid, address.checked_add(done as u64)?, &buffer, 0, piece.len()).ok()?;
+        into.write(at + done, piece);
+    }
+    Some(())
 }
 
 /// Whether the result of a reduction will overwrite what others read.

@@ -14,7 +14,7 @@ pub enum Way {
     Pull,
 }
 
-/// The longest block for all members that goes through slots in pieces. A piece that all members read is still in the
+/// The longest block for all members that goes through slots in pieces, unless two members read it ([`READ_FROM`]). A piece that all members read is still in the
 /// cache; two copies then take a third of the time of one copy by the kernel (measured with 2 to 16 members on two
 /// cores).
 const PIECED: u64 = 4 << 20;
@@ -28,12 +28,16 @@ pub(super) const PIECED_FOR_EACH: u64 = 64 << 10;
 pub(super) const PAIRED: u64 = 4 << 10;
 const PAIRED_FROM_ROOT: u64 = 8 << 10;
 
-/// From this many bytes on, each of two members reads the other's block from its memory: this was measured to be faster wherever their cores are.
+/// From this many bytes on, each of two members reads the other's block from its memory in an allgather or alltoall, which was measured to be faster wherever
+/// their cores are.
 const READ_FROM: u64 = 32 << 10;
 
-/// From this many bytes on, two members combine vectors as they read them from each other's memory: one copy, by the kernel, instead of two that fetch
-/// line by line what the other core has written.
+/// From this many bytes on, two members combine vectors as they read them from each other's memory: one copy by the kernel. Through slots, every cache
+/// line comes from the other core by itself: 16 KiB take twice as long if the cores are far from each other, and a fifth less if they are near.
 const COMBINED_FROM: u64 = 16 << 10;
+
+/// The longest vector of which a member keeps its result until all have read its own, because it would overwrite that.
+const KEPT: u64 = 16 << 20;
 
 /// From this many bytes on, each member combines a slice of a vector; the last one to arrive combines a shorter one alone, which
 /// needs one wait less.
@@ -98,9 +102,10 @@ pub fn way(
         let can = is_dense && unit * members <= room && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
         (can && len > 0).then_some(Way::Slots)
     };
-    let read = |vector: Vector, members| {
+    let combined_by_two = |vector: Vector, members, in_place: bool| {
         let slots = combines(vector.len(), vector.unit, members)?;
-        Some(if pulls && size == 2 && vector.len() >= COMBINED_FROM { Way::Pull } else { slots })
+        let is_kept = in_place && vector.len() > KEPT;
+        Some(if pulls && size == 2 && vector.len() >= COMBINED_FROM && !is_kept { Way::Pull } else { slots })
     };
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
         return Some(Way::Pull);
@@ -126,12 +131,14 @@ pub fn way(
         }
         Call::Alltoall { block, .. } => {
             let pieces = 16 * share(room as usize, size) as u64;
-            let most = if members == 2 || !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
+            let most = if !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
             in_pieces(block, most)
         }
         Call::Reduce { vector, .. } | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
-        Call::Allreduce { vector, .. } | Call::Scan { vector, .. } => read(vector, 1),
-        Call::ReduceScatterBlock { block, .. } => read(block, members),
+        Call::Allreduce { vector, in_place, .. } => combined_by_two(vector, 1, in_place),
+        // Only some members may have their results in place.
+        Call::Scan { vector, .. } => combined_by_two(vector, 1, true),
+        Call::ReduceScatterBlock { block, in_place, .. } => combined_by_two(block, members, in_place),
     }
 }
 
@@ -156,21 +163,20 @@ pub(super) fn uneven(size: u32, pulls: bool, most: usize) -> usize {
 }
 
 /// The number of classes of calls for which the faster way is found by measuring.
-pub(super) const CLASSES: usize = 12;
+pub(super) const CLASSES: usize = 5;
 
 /// The class of a call for which slots and pulls are nearly equal: which of them is faster depends on where the members run. Between
 /// distant cores, each cache line costs so much that the kernel's single copy is faster; what several members read from one slot
 /// comes from the cache.
 pub(super) fn class(call: Call, size: u32) -> Option<u32> {
     const SHORTEST: u64 = 16 << 10;
-    let (first, block, longest) = match call {
-        Call::Allgather { block, .. } if size == 2 => (0, block, READ_FROM - 1),
-        Call::Alltoall { block, .. } if size == 2 => (1, block, READ_FROM - 1),
-        Call::Alltoall { block, .. } => (2, block, PIECED),
-        _ => return None,
-    };
-    let steps = (block / SHORTEST).checked_ilog2()?;
-    (block <= longest).then(|| (first + steps).min(CLASSES as u32 - 1))
+    match call {
+        Call::Allgather { block, .. } if size == 2 => (SHORTEST..READ_FROM).contains(&block).then_some(0),
+        Call::Alltoall { block, .. } if size == 2 => (SHORTEST..READ_FROM).contains(&block).then_some(1),
+        // 16, 32 and 64 KiB.
+        Call::Alltoall { block, .. } if block <= PIECED_FOR_EACH => Some(2 + (block / SHORTEST).checked_ilog2()?),
+        _ => None,
+    }
 }
 
 /// The part of a member's slot for each other member.

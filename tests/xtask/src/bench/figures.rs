@@ -116,7 +116,6 @@ impl Figures {
     pub(super) fn print_by_distance(&self, title: &str, names: &[&str], ours: bool) {
         let all = || self.values.values().flatten().flatten();
         let distances = Distances::among(all().flat_map(|value| value.distances));
-        let is_one = all().all(|value| distances.during(value.distances) == Some(Distance::Near));
         for (place, distance) in [("near", Distance::Near), ("far", Distance::Far)] {
             let is_here = |value: &Value| distances.during(value.distances) == Some(distance);
             let mut here: Vec<f64> = all().filter(|value| is_here(value)).map(|value| value.distances[0]).collect();
@@ -138,9 +137,6 @@ impl Figures {
                 _ => println!(
                     "\nWith the processors {place} ({typical:.0} ns) some contenders have too few rounds ({rounds})."
                 ),
-            }
-            if is_one {
-                return;
             }
         }
     }

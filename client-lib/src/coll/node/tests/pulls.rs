@@ -2,6 +2,7 @@
 
 use super::super::way::uneven as longest;
 use super::*;
+use crate::datatype::Layout;
 
 /// An alltoall or allgather of 5,000 words per block: the call, the data sent, the content of the result before and
 /// after.
@@ -50,10 +51,10 @@ fn blocks_are_combined_as_they_are_read() {
     for members in [2, 3, 5] {
         together(members, |node| {
             let sum = sum();
-            for (operation, in_place) in [(1, false), (2, true), (3, false)] {
-                // Equal parts; then parts of different lengths, one of them empty.
+            for (operation, in_place) in [(1, false), (2, true), (3, false), (4, true)] {
+                // Equal parts; then parts of different lengths, of which the first one is empty.
                 let len = |member: u32| match operation {
-                    3 => LONG * member as usize / 2,
+                    3 | 4 => LONG * member as usize / 2,
                     _ => LONG,
                 };
                 let ends = |member: u32| (0..member).map(len).sum::<usize>();
@@ -68,12 +69,13 @@ fn blocks_are_combined_as_they_are_read() {
                 };
                 let block = Vector { count: longest as u64, unit: 4 };
                 let call = Call::ReduceScatterBlock { block, commutes: true, in_place };
-                let parts = (operation == 3).then_some(&parts[..]);
+                let parts = (operation > 2).then_some(&parts[..]);
                 let mut pull = Pull::new(call, &operands, Some(&sum), parts);
                 assert_eq!(until(|| pull.poll(node)), Ok(true), "{call:?}");
                 let got = if in_place { &own[..len(node.rank)] } else { &result[..] };
                 assert!(*got == all[ends(node.rank)..][..len(node.rank)], "{call:?} on {} of {members}", node.rank);
-                assert!(!in_place || own[LONG..] == words(operation, node.rank, 0, whole as u64)[LONG..]);
+                let behind = len(node.rank);
+                assert!(!in_place || own[behind..] == words(operation, node.rank, 0, whole as u64)[behind..]);
             }
         });
     }
@@ -164,16 +166,58 @@ fn if_one_member_cannot_read_all_discard_their_results_and_no_data_is_lost() {
             }
             assert_eq!(pull(call, &operands, node), Ok(false));
             assert!(recv == before, "on {} of {members}", node.rank);
-            let (vector, commutes, in_place) = (Vector { count: 1000, unit: 4 }, true, true);
-            for call in [
-                Call::ReduceScatterBlock { block: vector, commutes, in_place },
-                Call::Allreduce { vector, commutes, in_place },
-            ] {
-                assert_eq!(pull(call, &operands, node), Ok(false));
-                assert!(recv == before, "{call:?} on {} of {members}", node.rank);
+        });
+    }
+}
+
+#[test]
+fn if_one_member_cannot_read_a_reduction_keeps_its_operands() {
+    // In a scan, only later members read what earlier ones have, so the first one must be the one that cannot be read.
+    for (members, hidden) in [(2, 0), (2, 1), (3, 0), (3, 1)] {
+        together(members, |node| {
+            if node.rank == hidden {
+                node.pid = std::os::unix::process::parent_id();
+            }
+            let vector = Vector { count: 1000, unit: 4 };
+            for (kind, in_place) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
+                let (call, count) = match kind {
+                    0 => (Call::ReduceScatterBlock { block: vector, commutes: true, in_place }, 1000 * members),
+                    1 => (Call::Allreduce { vector, commutes: true, in_place }, 1000),
+                    _ if hidden > 0 => continue,
+                    _ => (Call::Scan { vector, in_place }, 1000),
+                };
+                let before = words(kind, node.rank, 0, u64::from(count));
+                let (mut own, mut result) = (before.clone(), vec![0; if in_place { 0 } else { 1000 }]);
+                let operands = match in_place {
+                    true => Operands { recv: lend(&mut own), ..Operands::default() },
+                    false => Operands { send: lend(&mut own), recv: lend(&mut result), ..Operands::default() },
+                };
+                assert_eq!(pull(call, &operands, node), Ok(false), "{call:?}");
+                assert!(own == before, "{call:?} on {} of {members}", node.rank);
             }
         });
     }
+}
+
+#[test]
+fn a_block_is_read_into_memory_with_holes() {
+    let members = 2;
+    together(members, |node| {
+        // Three of every five bytes, in more places than the kernel takes at a time.
+        let (layout, len) = (Arc::new(Layout::new(&[(0, 3)], 5)), 300_000);
+        let mut send: Vec<u8> = (0..len).map(|at| (at % 250) as u8 + node.rank as u8).collect();
+        let mut recv = vec![255; 2 * len / 3 * 5];
+        // SAFETY: both live until the call is over, and the second has room for so many elements of five bytes.
+        let (from, into) = unsafe {
+            (Buffer::contiguous(send.as_mut_ptr(), len), Buffer::new(recv.as_mut_ptr(), 2 * len / 3, &layout))
+        };
+        let call = Call::Allgather { block: len as u64, in_place: false };
+        assert_eq!(pull(call, &Operands::new(from, into), node), Ok(true));
+        for (at, element) in recv.chunks(5).enumerate() {
+            let expected = |byte: usize| ((3 * at + byte) % len % 250) as u8 + (3 * at / len) as u8;
+            assert_eq!(*element, [expected(0), expected(1), expected(2), 255, 255], "{at}");
+        }
+    });
 }
 
 #[test]
@@ -193,6 +237,11 @@ fn all_members_go_the_way_that_the_first_one_announces() {
             });
             assert!(recv == after, "{way:?} on {} of {members}", node.rank);
             ways.push(way);
+            // A call whose stamp announces nothing.
+            let (mut own, vector) = (vec![1_u32], Vector { count: 1, unit: 4 });
+            let operands = Operands { recv: lend(&mut own), ..Operands::default() };
+            let allreduce = Call::Allreduce { vector, commutes: true, in_place: true };
+            assert_eq!((pull(allreduce, &operands, node), own), (Ok(true), vec![members]));
         }
         ways
     });
@@ -225,6 +274,11 @@ fn longer_blocks_between_two_members_go_as_messages_if_these_can_be_read() {
     assert_eq!(reductions(8 << 10, 2, true), [slots; 3]);
     assert_eq!([reductions(16 << 10, 2, true), reductions(1 << 20, 2, true)], [[Some(Way::Pull); 3]; 2]);
     assert_eq!([reductions(1 << 20, 2, false), reductions(1 << 20, 3, true)], [[slots; 3]; 2]);
+    // A member would have to keep a long result until the other has read its own vector.
+    let pull = Some(Way::Pull);
+    assert_eq!(reductions(32 << 20, 2, true), [pull, pull, slots]);
+    let in_place = Call::Allreduce { vector: vector(32 << 20), commutes: true, in_place: true };
+    assert_eq!(way(in_place, 2, ROOM, true, 0, Some(&sum), true), slots);
     let ways = |bytes, size, pulls| calls(bytes).map(|call| way(call, size, ROOM, pulls, 0, Some(&sum), true));
     assert_eq!(ways(4096, 2, true), [slots; 4]);
     assert_eq!(ways(8192, 2, true), [slots, slots, None, None]);

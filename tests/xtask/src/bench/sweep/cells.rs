@@ -56,7 +56,7 @@ pub(super) struct Ratios {
 pub(super) struct Cells {
     pub machines: Vec<String>,
     pub ratios: BTreeMap<Place, Ratios>,
-    /// How many comparisons were made with the processors at each distance, and the median of that distance in nanoseconds. None where it was not measured.
+    /// How many comparisons were made with the processors at each distance, and the median of that distance in nanoseconds. Empty if it was not measured.
     pub distances: BTreeMap<Distance, (usize, f64)>,
     /// Cells of which nothing can be compared: some library was never measured at the distance of the others.
     pub unlike: usize,
@@ -68,7 +68,7 @@ struct Sample {
     mpi: String,
     took: Took,
     /// The distance of the processors just before and after, in nanoseconds; 0 if it was not measured.
-    lines: [f64; 2],
+    distances: [f64; 2],
 }
 
 /// What each library needed under equal conditions.
@@ -104,11 +104,11 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
             bytes: line["bytes"].as_u64().unwrap_or(0),
         };
         let took = Took { median: number("median"), best: number("best"), p99: number("p99"), whole: number("whole") };
-        let lines = [0, 1].map(|at| line["lines"][at].as_f64().unwrap_or(0.0));
-        samples.entry(place).or_default().push(Sample { round: text("round"), mpi: text("mpi"), took, lines });
+        // Beside a busy neighbour, the distance says nothing: it is measured only while that sleeps.
+        let distances = [0, 1].map(|at| line["distances"][at].as_f64().filter(|_| !place.noisy).unwrap_or(0.0));
+        samples.entry(place).or_default().push(Sample { round: text("round"), mpi: text("mpi"), took, distances });
     }
-    let lines = || samples.values().flatten().flat_map(|sample| sample.lines);
-    let known = Distances::among(lines());
+    let known = Distances::among(samples.values().flatten().flat_map(|sample| sample.distances));
     let mut cells = Cells { machines, ratios: BTreeMap::new(), distances: BTreeMap::new(), unlike: 0 };
     for (place, samples) in &samples {
         let libraries: BTreeSet<&str> = samples.iter().map(|sample| sample.mpi.as_str()).collect();
@@ -123,12 +123,15 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
         }
         match ratios(compared) {
             Some(ratios) => drop(cells.ratios.insert(place.clone(), ratios)),
-            None => cells.unlike += 1,
+            // Otherwise, a library has failed.
+            None if libraries.contains(OURS) && libraries.len() > 1 => cells.unlike += 1,
+            None => {}
         }
     }
     for (distance, (_, typical)) in &mut cells.distances {
-        let at = |sample: &&Sample| known.during(sample.lines) == Some(*distance);
-        *typical = median(samples.values().flatten().filter(at).map(|sample| sample.lines[0]).collect()).unwrap_or(0.0);
+        let at = |sample: &&Sample| known.during(sample.distances) == Some(*distance);
+        *typical =
+            median(samples.values().flatten().filter(at).map(|sample| sample.distances[0]).collect()).unwrap_or(0.0);
     }
     Ok(cells)
 }
@@ -138,9 +141,9 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
 fn rounds(samples: &[Sample], known: Distances) -> impl Iterator<Item = (Option<Distance>, Round<'_>)> {
     let mut rounds: BTreeMap<(Option<Distance>, usize), Round<'_>> = BTreeMap::new();
     let mut names: Vec<&str> = Vec::new();
-    for Sample { round, mpi, took, lines } in samples {
-        let nth = match known.during(*lines) {
-            None if lines.iter().any(|it| *it > 0.0) => continue,
+    for Sample { round, mpi, took, distances } in samples {
+        let nth = match known.during(*distances) {
+            None if distances.iter().any(|it| *it > 0.0) => continue,
             None => {
                 let at = names.iter().position(|name| name == round);
                 let nth = at.unwrap_or(names.len());
@@ -226,10 +229,10 @@ mod tests {
 
     #[test]
     fn only_what_was_measured_at_the_same_distance_is_compared() {
-        let line = |bytes: u32, round: u32, mpi: &str, median: u32, lines: [u32; 2]| {
+        let line = |bytes: u32, round: u32, mpi: &str, median: u32, distances: [u32; 2]| {
             format!(
                 "{{\"figure\":\"latency\",\"np\":2,\"bytes\":{bytes},\"median\":{median},\"best\":{median},\"p99\":{median},\
-                 \"whole\":{median},\"round\":\"{round}\",\"way\":\"shared\",\"noisy\":false,\"mpi\":\"{mpi}\",\"lines\":{lines:?}}}\n"
+                 \"whole\":{median},\"round\":\"{round}\",\"way\":\"shared\",\"noisy\":false,\"mpi\":\"{mpi}\",\"distances\":{distances:?}}}\n"
             )
         };
         let (near, far) = ([50, 60], [330, 350]);

@@ -24,6 +24,7 @@ pub(super) fn write(cells: &Cells, maps: &[(String, String)], into: &Path) -> an
         let _ = writeln!(text, "- {machine}");
     }
     text += &summary(cells);
+    text += &over_the_mark(cells);
     text += &distances(cells);
     text += &rows(cells);
     text += &worst(cells);
@@ -60,6 +61,32 @@ pub(super) fn summary(cells: &Cells) -> String {
     text
 }
 
+/// How many cells miss the mark for medians, by way and number of ranks, and what their whole loops say.
+fn over_the_mark(cells: &Cells) -> String {
+    let mut rows: BTreeMap<(String, u64), Vec<&Ratios>> = BTreeMap::new();
+    for (place, ratios) in &cells.ratios {
+        rows.entry((place.way(), place.ranks)).or_default().push(ratios);
+    }
+    let mut text = format!(
+        "\n| way | ranks | cells | median | whole | medians above {MEDIAN} | of these, whole loop not above {BEST} | whole loops above {MEDIAN} |\n\
+         |---|---|---|---|---|---|---|---|\n"
+    );
+    for ((way, ranks), all) in rows {
+        let missed: Vec<&Ratios> = all.iter().copied().filter(|it| it.median > MEDIAN).collect();
+        let _ = writeln!(
+            text,
+            "| {way} | {ranks} | {} | {:.2} | {} | {} | {} | {} |",
+            all.len(),
+            geometric_mean(all.iter().map(|it| it.median)),
+            number(whole_of(all.iter().copied())),
+            missed.len(),
+            missed.iter().filter(|it| it.whole <= BEST).count(),
+            all.iter().filter(|it| it.whole > MEDIAN).count()
+        );
+    }
+    text
+}
+
 /// At which distances of the processors was measured, where that is known.
 fn distances(cells: &Cells) -> String {
     let mut text = String::new();
@@ -74,7 +101,7 @@ fn distances(cells: &Cells) -> String {
         );
     }
     if !text.is_empty() {
-        text.insert_str(0, "\nThe host moves the virtual processors, so each cell has its distance, and only equal ones are compared:\n\n");
+        text.insert_str(0, "\nWhere a host moves virtual processors, their distance changes. Each cell has its own, and only equal ones are compared:\n\n");
     }
     if cells.unlike > 0 {
         let _ = writeln!(
@@ -89,8 +116,7 @@ fn distances(cells: &Cells) -> String {
 fn columns(cells: &[(&Place, &Ratios)]) -> String {
     let mean = |of: fn(&Ratios) -> f64| geometric_mean(cells.iter().map(|(_, ratios)| of(ratios)));
     let over = |mark: f64, of: fn(&Ratios) -> f64| cells.iter().filter(|(_, ratios)| of(ratios) > mark).count();
-    let wholes: Vec<f64> = cells.iter().map(|(_, ratios)| ratios.whole).filter(|it| it.is_finite()).collect();
-    let whole = if wholes.is_empty() { f64::NAN } else { geometric_mean(wholes.into_iter()) };
+    let whole = whole_of(cells.iter().map(|(_, ratios)| *ratios));
     format!(
         "{} | {:.2} | {:.2} | {:.2} | {} | {}, {} |",
         cells.len(),
@@ -101,6 +127,12 @@ fn columns(cells: &[(&Place, &Ratios)]) -> String {
         over(MEDIAN, |it| it.median),
         over(BEST, |it| it.best)
     )
+}
+
+/// The geometric mean of the whole loops; NaN if none was measured.
+fn whole_of<'a>(cells: impl Iterator<Item = &'a Ratios>) -> f64 {
+    let wholes: Vec<f64> = cells.map(|ratios| ratios.whole).filter(|it| it.is_finite()).collect();
+    if wholes.is_empty() { f64::NAN } else { geometric_mean(wholes.into_iter()) }
 }
 
 /// A ratio, if it was measured.
