@@ -18,11 +18,13 @@
 //! - [`bootstrap`], a crate that rsd's PMI libraries use too: how a process learns its rank and exchanges addresses, under any PMI-1
 //!   launcher.
 //! - [`error`]: what a call fails with.
+//! - [`copy`]: copies of bytes.
 //! - [`abi`]: the constants, handles and the status of the standard ABI.
 
 pub mod abi;
 pub mod api;
 pub mod coll;
+pub mod copy;
 pub mod datatype;
 pub mod device;
 pub mod engine;

@@ -6,7 +6,6 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
-mod copy;
 mod exhausted;
 
 use std::io;
@@ -14,9 +13,9 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-pub use copy::copy;
 pub use exhausted::{tolerate, zeroed};
 
+use crate::copy::copy;
 use crate::datatype::{Layout, Sign};
 use crate::device::{Found, Part};
 use crate::error::MpiResult;

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
 use super::shape::{Run, Visitor};
-use crate::memory;
+use crate::copy::copy;
 
 /// Packed bytes that fit the nearest cache together with the memory that they come from.
 const NEAR: usize = 4096;
@@ -82,9 +82,9 @@ impl<const PACK: bool> Copier<PACK> {
         // SAFETY: as above.
         unsafe {
             if PACK {
-                memory::copy(address.cast_const(), self.packed, len);
+                copy(address.cast_const(), self.packed, len);
             } else {
-                memory::copy(self.packed.cast_const(), address, len);
+                copy(self.packed.cast_const(), address, len);
             }
             self.packed = self.packed.add(len);
         }

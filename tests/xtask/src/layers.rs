@@ -37,7 +37,7 @@ const CRATES: [Crate; 10] = [
         root: "client-lib/src/lib.rs",
         layers: &[
             "abi",
-            "error",
+            "error copy",
             "datatype",
             "device",
             "settings memory op",

@@ -6,9 +6,9 @@ use std::ffi::c_void;
 use super::{Origin, Target};
 use crate::abi::constants::MPI_NO_OP;
 use crate::abi::{DatatypeHandle, OpHandle, WinHandle};
+use crate::copy;
 use crate::datatype::basic_size;
 use crate::device;
-use crate::memory;
 use crate::object::window::Window;
 use crate::runtime::{Runtime, State};
 
@@ -33,8 +33,8 @@ pub(super) unsafe fn copy(rt: &Runtime, way: Way, origin: Origin, target: Target
     // SAFETY: both have `len` bytes. The user may name the same memory twice, against the standard's rules: `copy` is defined even then.
     unsafe {
         match way {
-            Way::Put => memory::copy(here, there, len),
-            Way::Get => memory::copy(there, here, len),
+            Way::Put => copy::copy(here, there, len),
+            Way::Get => copy::copy(there, here, len),
         }
     }
     Some(())

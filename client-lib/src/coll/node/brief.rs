@@ -13,8 +13,8 @@ use super::way::is_sliced;
 use super::work::{agreed_among, awaited, blocks, differ, stamp};
 use super::{Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
+use crate::copy::copy;
 use crate::error::MpiResult;
-use crate::memory::copy;
 use crate::op::Kernel;
 use crate::shared_memory::sync::reads;
 

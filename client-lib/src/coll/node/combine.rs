@@ -22,7 +22,8 @@ use super::way::{PART, slice};
 use super::work::{Work, awaited, write};
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
-use crate::memory::{Buffer, copy};
+use crate::copy::copy;
+use crate::memory::Buffer;
 use crate::shared_memory::sync::{reads, writes};
 
 impl Work<'_> {

@@ -13,8 +13,9 @@ use super::work::{agreed, differ, kind, stamp};
 use crate::coll::choice::Call;
 use crate::coll::halving::Vector;
 use crate::coll::operands::Operands;
+use crate::copy::copy;
 use crate::error::MpiResult;
-use crate::memory::{Buffer, copy};
+use crate::memory::Buffer;
 use crate::op::Reduction;
 use crate::shared_memory::cma;
 

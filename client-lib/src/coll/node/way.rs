@@ -124,7 +124,7 @@ pub fn way(
         Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
         Call::Gather { block, .. } => (0 < block && block <= PIECED).then_some(Way::Slots),
         // A longer block is copied once if it is sent as a message.
-        Call::Scatter { block, .. } => (0 < block && block <= PIECED_FOR_EACH / 2).then_some(Way::Slots),
+        Call::Scatter { block, .. } => (0 < block && block < PIECED_FOR_EACH / 2).then_some(Way::Slots),
         Call::Allgather { block, .. } => in_pieces(block, PIECED),
         Call::Alltoall { block, .. } if 0 < block && block <= room / 64 && block * (members - 1) <= room => {
             Some(Way::Slots)

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::board::{RANGE, Seat};
 use crate::abi::constants::MPI_ERR_RMA_RANGE;
+use crate::copy::copy;
 use crate::datatype::{Datatype, Element};
 use crate::error::{MpiError, MpiResult};
-use crate::memory::{self, Buffer};
+use crate::memory::Buffer;
 use crate::op::{Builtin, OpRef, Reduction};
 use crate::shared_memory::cma;
 
@@ -75,11 +76,11 @@ impl Combination {
         // SAFETY: the caller's promise. The user may name the same memory twice: `copy` is defined even then.
         unsafe {
             if !before.is_null() {
-                memory::copy(at.cast_const(), before, len);
+                copy(at.cast_const(), before, len);
             }
             match &self.what {
                 What::Keep => {}
-                What::Replace => memory::copy(data, at, len),
+                What::Replace => copy(data, at, len),
                 What::Reduce(reduction) => reduction.apply(data, at, len / self.element.size()),
                 What::Compare => {
                     if (0..len).all(|byte| at.add(byte).read() == data.add(byte).read()) {

@@ -10,8 +10,8 @@ use crate::coll::node::mailboxes::Awaited;
 use crate::coll::node::uneven::{Uneven, WORD, most, most_for_root, stamp, stride};
 use crate::coll::node::work::{self, agreed_among, blocks, differ};
 use crate::coll::node::{NOTE, Node};
+use crate::copy::copy;
 use crate::error::MpiResult;
-use crate::memory::copy;
 use crate::op::Kernel;
 
 /// The address of a block, and its length in bytes.
