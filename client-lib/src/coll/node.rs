@@ -30,7 +30,7 @@
 //! afterwards, with a full barrier in between on both sides, and wakes all sleepers at once.
 //!
 //! Blocks longer than a slot are sent in pieces, one operation each; the longest are read directly from their owner's memory
-//! ([`Pull`]), of two members from 16 or 32 KiB on.
+//! ([`Pull`]), of two members from 32 KiB on.
 //!
 //! Lengths are never read from the shared memory: the stamps detect members that disagree, and a member that writes garbage
 //! corrupts results but can reach nothing else.

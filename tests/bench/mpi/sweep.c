@@ -12,7 +12,8 @@
  *
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed. Buffers begin at pages, or SHIFT bytes (an
- * environment variable) behind, as arrays whose first elements are not sent.
+ * environment variable) behind, as arrays whose first elements are not sent. With REWRITE, ranks change what they send before each sample, as programs
+ * do; `whole` has the time for that.
  */
 #define _GNU_SOURCE
 #include "distance.h"
@@ -50,6 +51,9 @@ static void fail(const char *what, long bytes) {
 /* How far each buffer begins behind a page. */
 static long shift;
 
+/* Whether each rank changes what it sends before each sample. */
+static int rewrites;
+
 static unsigned char *memory(long bytes) {
     void *p = NULL;
     if (posix_memalign(&p, 4096, (size_t)(shift + bytes + 1)) != 0) {
@@ -71,6 +75,8 @@ typedef struct {
     long step, span;
     /* The operations so far. */
     long done;
+    /* Bytes of `out`. */
+    long out_len;
     unsigned char *out, *in;
     /* Counts and places of the forms that have one for each rank. */
     int counts[MOST_RANKS], places[MOST_RANKS];
@@ -147,6 +153,8 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
         next += more;
         double begun = seconds();
         for (; count < next && count < MOST_SAMPLES; count++) {
+            for (long i = 0; rewrites && i < cell->out_len; i += (long)sizeof(double))
+                *(double *)(cell->out + i) += 1;
             if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);
             double since = seconds();
@@ -513,6 +521,7 @@ static void cell(const struct Kind *kind, long bytes) {
         c.places[i] = (int)(bytes / unit) * i;
         c.types[i] = MPI_BYTE;
     }
+    c.out_len = out;
     c.out = memory(out);
     c.in = memory(in);
     verified = kind->repeat;
@@ -558,6 +567,7 @@ int main(int argc, char **argv) {
     budget = atof(argv[2]) * 1e-3;
     if (getenv("SHIFT"))
         shift = atol(getenv("SHIFT"));
+    rewrites = getenv("REWRITE") != NULL;
     long longest = atol(argv[3]);
     if (kind->verify == NULL)
         longest = 0, argc = 4; /* No data: one cell. */

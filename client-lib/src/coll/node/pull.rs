@@ -11,7 +11,6 @@ use super::combine::part_of;
 use super::mailboxes::Awaited;
 use super::work::{agreed, differ, kind, stamp};
 use crate::coll::choice::Call;
-use crate::coll::halving::Vector;
 use crate::coll::operands::Operands;
 use crate::copy::copy;
 use crate::error::MpiResult;
@@ -156,32 +155,24 @@ impl<'a> Pull<'a> {
         })
     }
 
-    /// What this member combines; `None` if nothing is combined.
-    fn combined(&self, me: u32, size: u32) -> Option<Combined> {
-        let whole = |vector: Vector, members| Combined {
-            members,
-            first: 0,
-            len: vector.len() as usize,
-            unit: vector.unit as usize,
-        };
-        Some(match self.call {
+    /// The part of each vector that this member combines (first byte, length), and the bytes of an element; `None` if nothing is combined.
+    fn combined(&self, me: u32) -> Option<(usize, usize, usize)> {
+        match self.call {
             Call::ReduceScatterBlock { block, .. } => {
                 let (first, len) = part_of(self.parts, block.len() as usize, me);
-                Combined { first, len, ..whole(block, size) }
+                Some((first, len, block.unit as usize))
             }
-            Call::Allreduce { vector, .. } => whole(vector, size),
-            Call::Scan { vector, .. } => whole(vector, me + 1),
-            _ => return None,
-        })
+            Call::Allreduce { vector, .. } => Some((0, vector.len() as usize, vector.unit as usize)),
+            _moved => None,
+        }
     }
 
     /// Combines vectors into this member's result, in rank order as over slots; `None` if some memory cannot be read.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine(&mut self, node: &mut Node, number: u64) -> Option<()> {
         let (me, reduction, in_place) = (node.rank, self.reduction?, is_combined_in_place(self.call));
-        let Combined { members, first, len, unit } = self.combined(me, node.size())?;
-        // The first member's own vector is its result in a scan.
-        if len == 0 || in_place && members == 1 {
+        let (first, len, unit) = self.combined(me)?;
+        if len == 0 {
             return Some(());
         }
         let Operands { send, recv, .. } = self.operands;
@@ -199,7 +190,7 @@ impl<'a> Pull<'a> {
         for done in (0..len).step_by(most) {
             let (at, len) = (first + done, most.min(len - done));
             let result = result.wrapping_add(done);
-            for member in 0..members {
+            for member in 0..node.size() {
                 // The first member's elements go where the others' are added to them.
                 let into = if member == 0 { result } else { piece.as_mut_ptr() };
                 let from = if member == me { own.wrapping_add(at) } else { into };
@@ -238,17 +229,6 @@ impl<'a> Pull<'a> {
     }
 }
 
-/// What a member combines.
-struct Combined {
-    /// The vectors of so many members, from the first one on.
-    members: u32,
-    /// The part of each vector: its first byte and its length.
-    first: usize,
-    len: usize,
-    /// Bytes of an element.
-    unit: usize,
-}
-
 /// Reads bytes of a process into a buffer, from a packed byte on; `None` if they cannot be read.
 #[expect(unsafe_code, reason = "a slice by its address")]
 fn read(pid: i32, address: u64, (into, at): (&Buffer, usize), len: usize) -> Option<()> {
@@ -270,9 +250,7 @@ fn read(pid: i32, address: u64, (into, at): (&Buffer, usize), len: usize) -> Opt
 /// Whether the result of a reduction will overwrite what others read.
 fn is_combined_in_place(call: Call) -> bool {
     match call {
-        Call::ReduceScatterBlock { in_place, .. } | Call::Allreduce { in_place, .. } | Call::Scan { in_place, .. } => {
-            in_place
-        }
+        Call::ReduceScatterBlock { in_place, .. } | Call::Allreduce { in_place, .. } => in_place,
         _moved => false,
     }
 }

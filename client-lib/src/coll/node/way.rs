@@ -32,9 +32,13 @@ const PAIRED_FROM_ROOT: u64 = 8 << 10;
 /// their cores are.
 const READ_FROM: u64 = 32 << 10;
 
-/// From this many bytes on, two members combine vectors as they read them from each other's memory: one copy by the kernel. Through slots, every cache
-/// line comes from the other core by itself: 16 KiB take twice as long if the cores are far from each other, and a fifth less if they are near.
-const COMBINED_FROM: u64 = 16 << 10;
+/// From this many bytes on, two members combine vectors as they read them from each other's memory, with one copy by the kernel. The call takes
+/// less time from 32 KiB on, a quarter of it if their cores are far from each other. But then each member's next write to its vector has to take every
+/// line back, and for shorter vectors that costs more than was won. (In slots, it is the copy that takes lines back, many at a time.)
+const COMBINED_FROM: u64 = 1 << 20;
+
+/// The same for what each member gets in a reduce-scatter: of its own part, the other one takes nothing.
+const SCATTERED_FROM: u64 = 128 << 10;
 
 /// The longest vector of which a member keeps its result until all have read its own, because it would overwrite that.
 const KEPT: u64 = 16 << 20;
@@ -102,10 +106,10 @@ pub fn way(
         let can = is_dense && unit * members <= room && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
         (can && len > 0).then_some(Way::Slots)
     };
-    let combined_by_two = |vector: Vector, members, in_place: bool| {
+    let combined_by_two = |vector: Vector, members, from: u64, in_place: bool| {
         let slots = combines(vector.len(), vector.unit, members)?;
         let is_kept = in_place && vector.len() > KEPT;
-        Some(if pulls && size == 2 && vector.len() >= COMBINED_FROM && !is_kept { Way::Pull } else { slots })
+        Some(if pulls && size == 2 && vector.len() >= from && !is_kept { Way::Pull } else { slots })
     };
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
         return Some(Way::Pull);
@@ -134,11 +138,11 @@ pub fn way(
             let most = if !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
             in_pieces(block, most)
         }
-        Call::Reduce { vector, .. } | Call::Exscan { vector, .. } => combines(vector.len(), vector.unit, 1),
-        Call::Allreduce { vector, in_place, .. } => combined_by_two(vector, 1, in_place),
-        // Only some members may have their results in place.
-        Call::Scan { vector, .. } => combined_by_two(vector, 1, true),
-        Call::ReduceScatterBlock { block, in_place, .. } => combined_by_two(block, members, in_place),
+        Call::Reduce { vector, .. } | Call::Scan { vector, .. } | Call::Exscan { vector, .. } => {
+            combines(vector.len(), vector.unit, 1)
+        }
+        Call::Allreduce { vector, in_place, .. } => combined_by_two(vector, 1, COMBINED_FROM, in_place),
+        Call::ReduceScatterBlock { block, in_place, .. } => combined_by_two(block, members, SCATTERED_FROM, in_place),
     }
 }
 
