@@ -130,6 +130,8 @@ static void waits(int way) {
     if (way == 9) {
         MPI_Send_init(out, 8, MPI_CHAR, last, 1, comm, &made[0]);
         MPI_Recv_init(in, 8, MPI_CHAR, last, 1, comm, &made[1]);
+        /* On a revoked communicator, none could be made. The revocation may end this barrier, but only once all have come. */
+        MPI_Barrier(comm);
     }
     if (rank == last) {
         usleep(way % 2 ? 1000 : 30000);
