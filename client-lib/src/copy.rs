@@ -1,12 +1,12 @@
 //! Copies that do not meet a weakness of the processor.
 //!
-//! For copies from about 4 KiB on, C libraries use an instruction (`rep movsb`) that takes 25 times as long on some processors of AMD if the bytes go to
+//! For copies from about 4 KiB on, glibc uses an instruction (`rep movsb`) that takes 25 times as long on some processors of AMD if the bytes go to
 //! an address that lies 1 to 15 bytes behind that of their origin, and twice as long for 16 to 47, counted modulo the size of a page. Arrays whose first
 //! element is not sent, in pages of their own, are like that.
 
 #![expect(unsafe_code, reason = "bytes at addresses")]
 
-/// Shorter copies do not use the instruction, on any processor.
+/// glibc does not use the instruction for shorter copies.
 const LONG: usize = 2048;
 
 /// How much is copied at a time where the instruction would be slow.

@@ -13,7 +13,7 @@
  * For sizes in bytes, a message or a block of a collective has that size; a reduction has vectors of doubles of that size in all (blocks of a
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed. Buffers begin at pages, or SHIFT bytes (an
  * environment variable) behind, as arrays whose first elements are not sent. With REWRITE, ranks change what they send before each sample, as programs
- * do; `whole` has the time for that.
+ * do, except in broadcasts; `whole` has the time for that.
  */
 #define _GNU_SOURCE
 #include "distance.h"
@@ -51,7 +51,7 @@ static void fail(const char *what, long bytes) {
 /* How far each buffer begins behind a page. */
 static long shift;
 
-/* Whether each rank changes what it sends before each sample. */
+/* Whether each rank changes `out` before each sample. */
 static int rewrites;
 
 static unsigned char *memory(long bytes) {
@@ -153,7 +153,7 @@ static int sample(Repeat *repeat, Cell *cell, int barrier, long times) {
         next += more;
         double begun = seconds();
         for (; count < next && count < MOST_SAMPLES; count++) {
-            for (long i = 0; rewrites && i < cell->out_len; i += (long)sizeof(double))
+            for (long i = 0; rewrites && i + (long)sizeof(double) <= cell->out_len; i += (long)sizeof(double))
                 *(double *)(cell->out + i) += 1;
             if (barrier)
                 MPI_Barrier(MPI_COMM_WORLD);

@@ -106,7 +106,7 @@ fn distances(cells: &Cells) -> String {
     if cells.unlike > 0 {
         let _ = writeln!(
             text,
-            "\nOf {} cells, nothing was measured at the same distance; they are in no table.",
+            "\nFor {} cells, the libraries were never measured at the same distance: they are in no table.",
             cells.unlike
         );
     }
