@@ -36,10 +36,12 @@ pub(super) struct Core {
     pub(super) loans: Vec<Id>,
     /// The number of requests that have ended.
     pub(super) finished: u64,
-    /// That number when the last poll began.
+    /// That number when the last poll began, or one less if messages had been caught before.
     pub(super) finished_before: u64,
     /// The number of receives that have been started.
     pub(super) receives: u64,
+    /// How many messages have been caught since the last poll ([`super::catching`]).
+    pub(super) caught: u32,
     /// The library's own memory, lent to requests whose outcome will not be asked for.
     pub(super) kept: Vec<(Id, Box<[u8]>)>,
     /// Peers from this number on are foreign: their end is noted in `parted`.
@@ -90,6 +92,7 @@ impl Core {
             finished: 0,
             finished_before: 0,
             receives: 0,
+            caught: 0,
             kept: Vec::new(),
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),

@@ -297,6 +297,12 @@ impl Unexpected {
 }
 
 impl Seen {
+    /// Whether any receive is posted.
+    #[inline(always)]
+    pub(super) fn has_posted(&self) -> bool {
+        self.posted != [0; 4]
+    }
+
     /// The oldest unexpected message.
     pub(super) fn first_unexpected(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::arrivals::{Match, NotAMember};
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
+use super::catching::Wanted;
 use super::core::{Core, fill, not_open, sent_whole, settled};
 use super::flow;
 use super::frame::{Envelope, Frame, Region};
@@ -223,6 +224,11 @@ impl<T: Transport> Engine<T> {
         if let Some(trouble) = open.trouble(source, tag, &core.peers) {
             return Started::Over(Outcome::failed(core.explain(trouble)));
         }
+        if let Some(outcome) = self.catch(&Wanted { context, source, tag, buffer: &buffer }) {
+            return Started::Over(outcome);
+        }
+        let core = &mut self.core;
+        let Some(open) = core.contexts.get_mut(context) else { unreachable!("it was open before") };
         let Some(id) = core.requests.vacant() else { return too_many() };
         let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
         core.requests.fill(id, Request { state: RequestState::Posted { entry, buffer }, forgotten: false });
@@ -348,7 +354,9 @@ impl<T: Transport> Engine<T> {
     /// Handles what has arrived and sends what there is room for; returns whether there was anything.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        self.core.finished_before = self.core.finished;
+        // A message that was caught counts as one that this poll brings: a receive for the message behind it may follow.
+        let caught = std::mem::take(&mut self.core.caught);
+        self.core.finished_before = self.core.finished.wrapping_sub(u64::from(caught > 0));
         let mut came = self.transport.poll(&mut self.core);
         if self.lends() {
             came |= self.redeem(None, false);

@@ -86,6 +86,11 @@ pub trait Transport {
     /// Delivers what has arrived, and continues what is in progress; returns whether there was anything.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool;
 
+    /// Offers the frame that [`Transport::poll`] would deliver first, if it is short and has arrived whole; `take` says whether it has taken it. If
+    /// `from` is given, only frames of this peer are of interest; others may be offered.
+    #[inline]
+    fn catch(&mut self, _from: Option<Peer>, _take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {}
+
     /// Lets this peer read the buffer until [`Transport::withdraw`], if possible; called once for each long message.
     fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region>;
 

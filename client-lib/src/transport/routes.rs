@@ -18,7 +18,7 @@ use super::tcp::{self, Listen, Reads, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::{Frame, FrameLimits, Loan, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
-use crate::memory::{Buffer, Payload};
+use crate::memory::{Arrived, Buffer, Payload};
 use crate::settings::Settings;
 
 /// The location of the processes, as known at startup.
@@ -482,6 +482,14 @@ impl Transport for Routes {
             self.is_outdated = true;
         }
         if self.poller.is_some() { self.poll_tcp(sink) | came } else { came }
+    }
+
+    #[inline]
+    fn catch(&mut self, from: Option<Peer>, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
+        let may_come = from.is_none_or(|from| self.route(from) == Some(Route::Shm));
+        if let (Some(shm), true) = (&mut self.shm, may_come) {
+            shm.catch(take);
+        }
     }
 
     fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {

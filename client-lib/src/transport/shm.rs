@@ -392,7 +392,8 @@ impl Shm {
             if taken > 0 {
                 self.segment.ring().fetch_ahead(&self.receiver);
             }
-            if note & LENT == 0 && !self.deliver(note, &data, sink) {
+            let offer = |from, frame: &Frame, payload: Arrived<'_>| sink.on_frame_unless_early(from, frame, payload);
+            if note & LENT == 0 && !self.deliver(note, &data, offer) {
                 self.receiver.put_back();
                 return true;
             }
@@ -401,6 +402,17 @@ impl Shm {
             }
         }
         true
+    }
+
+    /// As [`crate::engine::Transport::catch`].
+    #[inline]
+    pub fn catch(&mut self, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
+        let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else { return };
+        if note & LENT != 0 || !self.deliver(note, &data, take) {
+            self.receiver.put_back();
+        } else if self.segment.ring().give_room(&mut self.receiver) {
+            self.wake_all();
+        }
     }
 
     /// Handles the sockets: incoming connections, answers, deaths. Call it when [`Shm::fd`] is readable; a poll does it
@@ -416,9 +428,9 @@ impl Shm {
         came
     }
 
-    /// Delivers a frame; returns false if it must be offered again, because the engine has left it.
+    /// Delivers a frame by `offer`; returns false if it must be offered again, because the engine has left it.
     #[inline]
-    fn deliver<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) -> bool {
+    fn deliver(&mut self, note: u32, data: &SlotData, offer: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) -> bool {
         let index = (note >> 16) as usize;
         if !matches!(self.links.get(index), Some(Link { state: LinkState::Up(_), .. })) && !self.is_answered(index) {
             self.strays += 1;
@@ -455,7 +467,7 @@ impl Shm {
                     return true;
                 }
             };
-            let is_taken = sink.on_frame_unless_early(*peer, &frame, Arrived::new(payload));
+            let is_taken = offer(*peer, &frame, Arrived::new(payload));
             if let Frame::Part { .. } = frame {
                 up.arrived(payload.len());
             }
@@ -467,7 +479,7 @@ impl Shm {
             return true;
         };
         let start = (note & TIMED != 0).then(ticks);
-        if !sink.on_frame_unless_early(*peer, &frame, payload) {
+        if !offer(*peer, &frame, payload) {
             return false;
         }
         if cells::give_back(head, start.map(|start| ticks() - start)) {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::super::args::put_status;
 use crate::abi::{RequestHandle, Status};
-use crate::engine::RequestId;
+use crate::engine::{Outcome, RequestId};
 use crate::error::{MpiError, MpiResult};
 use crate::object::recovery::Recovered;
 use crate::object::requests::{Active, Finished, Generalized, Half, Request, Start};
@@ -69,10 +69,17 @@ enum Plainly {
 #[inline(always)]
 unsafe fn end_plainly(state: &mut State, handle: RequestHandle, status: *mut Status) -> Plainly {
     let State { requests, engine, .. } = state;
-    let Some(Request::Message { id, receives, .. }) = requests.get(handle) else { return Plainly::Otherwise };
-    let receives = *receives;
-    let Some((source, tag, bytes)) = engine.take_plain(*id) else {
-        return if engine.outcome(*id).is_some() { Plainly::Otherwise } else { Plainly::Pending };
+    let (receives, (source, tag, bytes)) = match requests.get(handle) {
+        Some(Request::Message { id, receives, .. }) => match engine.take_plain(*id) {
+            Some(plain) => (*receives, plain),
+            None => return if engine.outcome(*id).is_some() { Plainly::Otherwise } else { Plainly::Pending },
+        },
+        Some(Request::Over {
+            outcome: Some(Outcome { source, tag, bytes, cancelled: false, error: None }),
+            receives,
+            ..
+        }) => (*receives, (*source, *tag, *bytes)),
+        _another_kind => return Plainly::Otherwise,
     };
     requests.discard(handle);
     let seen = if receives { Status::new(source as c_int, tag, bytes) } else { Status::EMPTY };
@@ -94,7 +101,10 @@ pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
 }
 
 fn end_otherwise(state: &mut State, handle: RequestHandle) -> Option<End> {
-    finish(state, handle).map(|finished| End::Other(Box::new(finished)))
+    finish(state, handle).map(|finished| match finished {
+        Finished { status, error: None, gone: true, general: None } => End::Plain(status),
+        finished => End::Other(Box::new(finished)),
+    })
 }
 
 /// What a pass over several requests finds at one of them.

@@ -81,6 +81,8 @@ struct Net {
     /// Messages that each process is still reading.
     reading: Vec<Vec<Reading>>,
     tickets: u32,
+    /// How many messages have been caught.
+    caught: usize,
     scratch: Vec<Peer>,
 }
 
@@ -244,6 +246,29 @@ impl Transport for Fake {
         any | self.read_on(sink)
     }
 
+    fn catch(&mut self, from: Option<Peer>, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
+        let mut net = self.net.borrow_mut();
+        let senders = net.senders(self.me);
+        let first = from.or(senders.first().copied());
+        net.scratch = senders;
+        net.scratch.clear();
+        let (late, me) = (net.oddities.late, self.me.0 as usize);
+        let Some(from) = first.filter(|_| !net.rng.percent(late)) else { return };
+        let pipe = &mut net.pipes[me][from.0 as usize];
+        if pipe.shut || pipe.landing.is_some() {
+            return;
+        }
+        let Some(packet) = pipe.packets.pop_front_if(|packet| packet.lent.is_none()) else { return };
+        drop(net);
+        let is_taken = take(from, &packet.frame, Arrived::new(&packet.payload));
+        let net = &mut *self.net.borrow_mut();
+        if !is_taken {
+            return net.pipes[me][from.0 as usize].packets.push_front(packet);
+        }
+        net.coming[me] -= 1;
+        net.caught += 1;
+    }
+
     fn offer(&mut self, _to: Peer, buffer: &Buffer) -> Option<Region> {
         let net = &mut *self.net.borrow_mut();
         if !net.oddities.pull {
@@ -405,6 +430,7 @@ impl FakeWorld {
             lent: HashMap::new(),
             reading: (0..size).map(|_| Vec::new()).collect(),
             tickets: 0,
+            caught: 0,
             scratch: Vec::new(),
         }));
         let engine = |rank| {
@@ -442,6 +468,11 @@ impl FakeWorld {
             *coming -= pipe.packets.len() - kept;
             pipe.packets.truncate(kept);
         }
+    }
+
+    /// How many messages have been caught.
+    pub(crate) fn caught(&self) -> usize {
+        self.net.borrow().caught
     }
 
     /// Injects a frame that the process did not send.

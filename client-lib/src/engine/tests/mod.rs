@@ -2,6 +2,7 @@
 //! worlds over it (`simulation`).
 
 pub(crate) mod bodies;
+mod catching;
 mod deferred;
 pub(crate) mod fake;
 mod simulation;

@@ -279,7 +279,9 @@ impl Shm {
         let is_taken = self.is_expected(note, &data, sink)
             && match note & LENT != 0 {
                 true => self.deliver_lent(note, &data, sink),
-                false => self.deliver(note, &data, sink),
+                false => {
+                    self.deliver(note, &data, |from, frame, payload| sink.on_frame_unless_early(from, frame, payload))
+                }
             };
         if !is_taken {
             self.receiver.put_back();

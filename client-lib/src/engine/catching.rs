@@ -1,0 +1,69 @@
+//! Receives whose message has arrived, but has not been taken from the transport yet: it goes straight to the user's memory, without a request.
+//! So a receive costs less that finds one of several messages which came before.
+
+use super::calls::{Outcome, Source, TagMatch};
+use super::core::{Core, fill};
+use super::frame::{Envelope, Frame};
+use super::operations::Engine;
+use super::transport::{Peer, Transport};
+use crate::memory::{Arrived, Buffer};
+
+/// After this many messages in a row, a receive is posted, so that everything else makes progress, too.
+const IN_A_ROW: u32 = 16;
+
+/// A receive that could be posted.
+pub(super) struct Wanted<'a> {
+    pub(super) context: u32,
+    pub(super) source: Source,
+    pub(super) tag: TagMatch,
+    pub(super) buffer: &'a Buffer,
+}
+
+impl Wanted<'_> {
+    /// Whether a message from this peer is for this receive, provided that no other receive of its context is posted.
+    #[inline(always)]
+    fn suits(&self, core: &Core, from: Peer, envelope: Envelope) -> bool {
+        let Some(context) = core.contexts.get(self.context) else { return false };
+        envelope.context == self.context
+            && match self.source {
+                Source::Rank(rank) => envelope.rank == rank,
+                Source::Any => true,
+            }
+            && match self.tag {
+                TagMatch::Value(tag) => envelope.tag == tag,
+                TagMatch::Any => true,
+            }
+            && context.members.get(envelope.rank as usize) == Some(&from)
+            && !core.peers.is_lost(from)
+    }
+}
+
+impl<T: Transport> Engine<T> {
+    /// Receives a message if it is the next one that the transport has, and no receive of its context is posted. The caller has found no message
+    /// that is stored, and nothing that speaks against the receive.
+    ///
+    /// It looks once: to look again and again for a message that is about to arrive would take the line away from its sender.
+    #[inline]
+    pub(super) fn catch(&mut self, wanted: &Wanted<'_>) -> Option<Outcome> {
+        let Self { core, transport } = self;
+        let context = core.contexts.get(wanted.context)?;
+        if context.seen.has_posted() || core.caught >= IN_A_ROW {
+            return None;
+        }
+        let from = match wanted.source {
+            Source::Rank(rank) => Some(*context.members.get(rank as usize)?),
+            Source::Any => None,
+        };
+        let mut outcome = None;
+        transport.catch(from, |from, frame, payload: Arrived<'_>| match *frame {
+            Frame::Eager { envelope } if wanted.suits(core, from, envelope) => {
+                outcome = Some(fill(wanted.buffer, envelope, payload));
+                core.traffic.receive(payload.len() as u64);
+                core.caught += 1;
+                true
+            }
+            _other => false,
+        });
+        outcome
+    }
+}
