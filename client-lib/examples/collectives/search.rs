@@ -103,7 +103,7 @@ fn is_linear(how: Algorithm) -> bool {
     matches!(
         how,
         Algorithm::Bcast(Bcast::Pipeline(..))
-            | Algorithm::Allgather(Allgather::Ring)
+            | Algorithm::Allgather(Allgather::Ring | Allgather::Spread)
             | Algorithm::Alltoall(Alltoall::Spread(_))
             | Algorithm::Reduce(Reduce::Pipeline(_))
             | Algorithm::Allreduce(Allreduce::Ring)

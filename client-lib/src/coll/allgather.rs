@@ -27,6 +27,17 @@ pub fn ring(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
     }
 }
 
+/// Spread: each rank sends its block to every other rank. One round; each rank sends its block n - 1 times, from one place, and none waits for what
+/// another one has yet to receive.
+pub fn spread(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
+    for round in 1..here.size {
+        let (before, after) = (here.back(round), here.next(round));
+        schedule.recv(here.peer(before), block(before));
+        schedule.send(here.peer(after), block(here.rank));
+    }
+    schedule.wait();
+}
+
 /// Bruck: in round k, with radix r, each rank receives from the ranks rᵏ, 2rᵏ … after it as many blocks as it already has, from
 /// each. Works for any n in ⌈logᵣ n⌉ rounds; each rank sends every block but one, once, in at most (r - 1) ⌈logᵣ n⌉
 /// messages. Memory: all blocks, stored from this rank's block on and copied to their places at the end.

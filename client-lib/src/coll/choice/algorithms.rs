@@ -53,6 +53,8 @@ pub enum Allgather {
     Logarithmic(u32),
     /// [`allgather::ring`].
     Ring,
+    /// [`allgather::spread`].
+    Spread,
     /// Rank 0 gathers and broadcasts: [`leaders::allgather`](super::leaders::allgather) as on one node.
     Root,
     /// [`leaders::allgather`](super::leaders::allgather).
@@ -184,6 +186,10 @@ pub(super) fn allgather(here: Here, how: Allgather, own: Slice, range: impl Fn(u
         Allgather::Ring | Allgather::Leaders | Allgather::Lanes => {
             schedule.copy(own, place(here.rank));
             allgather::ring(&mut schedule, here, place);
+        }
+        Allgather::Spread => {
+            schedule.copy(own, place(here.rank));
+            allgather::spread(&mut schedule, here, place);
         }
     }
     schedule

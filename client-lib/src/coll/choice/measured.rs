@@ -26,8 +26,13 @@ pub(super) const GATHER: &[Rule<Gather>] =
 pub(super) const SCATTER: &[Rule<Gather>] = GATHER;
 
 /// By total bytes.
-pub(super) const ALLGATHER: &[Rule<Allgather>] =
-    &[from(0, 0, 0, Allgather::Logarithmic(2)), from(0, 3, 64 * KIB, Allgather::Ring)];
+pub(super) const ALLGATHER: &[Rule<Allgather>] = &[
+    from(0, 0, 0, Allgather::Logarithmic(2)),
+    // Ranks that share cores would wait for each other in each round of a ring.
+    from(0, 3, 64 * KIB, Allgather::Spread),
+    from(0, 3, 512 * KIB, Allgather::Ring),
+    from(0, 8, 64 * KIB, Allgather::Spread),
+];
 
 /// By the bytes of a block.
 pub(super) const ALLTOALL: &[Rule<Alltoall>] = &[

@@ -37,6 +37,10 @@ pub fn allgatherv(here: Here, layout: &Layout, own: u64, lens: &[u64], in_place:
             schedule.copy(mine, block(here.rank));
             allgather::ring(&mut schedule, here, block);
         }
+        Allgather::Spread => {
+            schedule.copy(mine, block(here.rank));
+            allgather::spread(&mut schedule, here, block);
+        }
     }
     schedule
 }

@@ -576,6 +576,7 @@ pub(super) fn algorithms(kind: Kind, count: u64) -> Vec<Algorithm> {
             Allgather::Logarithmic(2),
             Allgather::Logarithmic(3),
             Allgather::Ring,
+            Allgather::Spread,
             Allgather::Root,
             Allgather::Leaders,
             Allgather::Lanes,

@@ -87,6 +87,9 @@ fn algorithms_cost_what_their_documentation_says() {
             assert_eq!((messages, bytes, most), (n * steps, n * (n - 1) * block, (n - 1) * block));
             assert_eq!(rounds as u64, steps);
         }
+        let (messages, bytes, rounds, most) = of(Kind::Allgather, By::Allgather(Allgather::Spread));
+        assert_eq!((messages, bytes), (n * (n - 1), n * (n - 1) * block));
+        assert_eq!((rounds, most), (usize::from(n > 1), (n - 1) * block));
         let (messages, _, rounds, most) = of(Kind::Alltoall, By::Alltoall(Alltoall::Bruck(2)));
         assert_eq!((messages, rounds), (n * ceil, log as usize));
         assert!(most <= ceil * (n / 2) * block);
