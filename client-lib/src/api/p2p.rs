@@ -227,7 +227,7 @@ pub unsafe fn recv(
         unsafe { put_status(status, Status::PROC_NULL) };
         return Ok(());
     };
-    let started = guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer);
+    let started = guard.recv(receiving.context, source, receiving.tag, receiving.buffer);
     let outcome = blocking(&mut guard, started);
     // SAFETY: the caller's promise.
     unsafe { put_status(status, status_of(&outcome)) };
@@ -256,7 +256,7 @@ pub unsafe fn irecv(
     let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
     let handle = match receiving.source {
         Some(source) => {
-            let started = guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer);
+            let started = guard.recv(receiving.context, source, receiving.tag, receiving.buffer);
             keep(&mut guard, started, true, comm)?
         }
         None => add(&mut guard, Request::Over { outcome: None, receives: true, comm })?,
@@ -350,7 +350,7 @@ fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
             active(state.engine.start_send(envelope, to, mode, buffer))
         }
         Start::Receive { context, source: Some(source), tag, buffer } => {
-            active(state.engine.recv(context, source, tag, buffer))
+            active(state.recv(context, source, tag, buffer))
         }
         Start::Collective(id) => {
             state.start_collective(id)?;

@@ -102,6 +102,12 @@ impl Outboxes {
         }
     }
 
+    /// Whether no operation is in progress.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.pending == 0
+    }
+
     /// Continues all operations; returns whether any has ended.
     #[inline]
     pub fn progress<T: Transport>(&mut self, engine: &Engine<T>) -> bool {

@@ -36,7 +36,7 @@ pub(super) struct Core {
     pub(super) loans: Vec<Id>,
     /// The number of requests that have ended.
     pub(super) finished: u64,
-    /// That number when the last poll began, or one less if messages had been caught before.
+    /// That number when the last poll began.
     pub(super) finished_before: u64,
     /// The number of receives that have been started.
     pub(super) receives: u64,

@@ -206,6 +206,18 @@ impl<T: Transport> Engine<T> {
     /// lost, only messages that have arrived are received from it. For receives from any source, see [`Engine::interruption`].
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
+        self.recv_as(context, source, tag, buffer, false)
+    }
+
+    /// As [`Engine::recv`]; also takes a message that the transport has, if that is the next one there. Only for a process that has nothing else in
+    /// progress: it polls once in several receives.
+    #[inline]
+    pub fn recv_catching(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
+        self.recv_as(context, source, tag, buffer, true)
+    }
+
+    #[inline(always)]
+    fn recv_as(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer, catches: bool) -> Started {
         let core = &mut self.core;
         core.receives += 1;
         let Some(open) = core.contexts.get_mut(context) else {
@@ -224,7 +236,7 @@ impl<T: Transport> Engine<T> {
         if let Some(trouble) = open.trouble(source, tag, &core.peers) {
             return Started::Over(Outcome::failed(core.explain(trouble)));
         }
-        if let Some(outcome) = self.catch(&Wanted { context, source, tag, buffer: &buffer }) {
+        if catches && let Some(outcome) = self.catch(&Wanted { context, source, tag, buffer: &buffer }) {
             return Started::Over(outcome);
         }
         let core = &mut self.core;
@@ -354,9 +366,8 @@ impl<T: Transport> Engine<T> {
     /// Handles what has arrived and sends what there is room for; returns whether there was anything.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        // A message that was caught counts as one that this poll brings: a receive for the message behind it may follow.
-        let caught = std::mem::take(&mut self.core.caught);
-        self.core.finished_before = self.core.finished.wrapping_sub(u64::from(caught > 0));
+        self.core.finished_before = self.core.finished;
+        self.core.caught = 0;
         let mut came = self.transport.poll(&mut self.core);
         if self.lends() {
             came |= self.redeem(None, false);

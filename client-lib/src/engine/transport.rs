@@ -87,7 +87,7 @@ pub trait Transport {
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool;
 
     /// Offers the frame that [`Transport::poll`] would deliver first, if it is short and has arrived whole; `take` says whether it has taken it. If
-    /// `from` is given, only frames of this peer are of interest; others may be offered.
+    /// `from` is given, only frames of this peer are of interest; others may be offered. A transport may offer nothing.
     #[inline]
     fn catch(&mut self, _from: Option<Peer>, _take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {}
 

@@ -7,7 +7,7 @@ use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
 use crate::coll::outboxes::Outboxes;
 use crate::coll::{CollectiveId, Collectives};
-use crate::engine::{Engine, Envelope, MessageId, Peer};
+use crate::engine::{Engine, Envelope, MessageId, Peer, Source, Started, TagMatch};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::attr::Keyvals;
@@ -203,6 +203,19 @@ impl State {
         let moved = self.advance();
         self.movements += u64::from(moved);
         moved
+    }
+
+    /// Starts to receive a message for the user; see [`crate::engine::Engine::recv`].
+    #[inline]
+    pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
+        let is_alone = self.collectives.under_way() == 0
+            && self.outboxes.is_idle()
+            && self.windows.is_empty()
+            && self.partitions.is_idle();
+        match is_alone {
+            true => self.engine.recv_catching(context, source, tag, buffer),
+            false => self.engine.recv(context, source, tag, buffer),
+        }
     }
 
     /// Changes whenever a request may have ended: only then is it worth while to look at many of them.

@@ -18,6 +18,7 @@
 //! - `offer`, `withdraw` and `pull`: without them (`offer` returns `None`, `pull` refuses), long messages are sent in parts. A
 //!   [`Region`](crate::engine::Region) is a ticket of the sender and one word, which the transport alone interprets. A remote key that is longer
 //!   stays in a table under its ticket, and is sent when the ticket is first used.
+//! - `catch`: without it, all messages come by `poll`.
 //! - Landings ([`Sink::landing`](crate::engine::Sink)), for transports that read from streams.
 //! - Put, get, atomic and flush: no transport has them. Windows reach memory of their node by themselves, and other memory by messages
 //!   (`object::window`). A network that has them adds a variant to `object::window::Place`; accumulates must keep to the owner's guards, or all

@@ -63,6 +63,8 @@ pub struct Routes {
     /// While it is open, processes of this node that call this one find that it shares no memory.
     declines: Option<OwnedFd>,
     polls: u32,
+    /// A frame may have been caught since the last poll.
+    must_poll: bool,
     /// A descriptor of no transport has become ready.
     is_told: bool,
     /// See [`Routes::is_outdated`].
@@ -475,6 +477,7 @@ impl Transport for Routes {
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
+        self.must_poll = false;
         let came = self.shm.as_mut().is_some_and(|shm| shm.poll(sink));
         if let Some(shm) = &mut self.shm
             && shm.has_looked()
@@ -487,7 +490,9 @@ impl Transport for Routes {
     #[inline]
     fn catch(&mut self, from: Option<Peer>, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
         let may_come = from.is_none_or(|from| self.route(from) == Some(Route::Shm));
-        if let (Some(shm), true) = (&mut self.shm, may_come) {
+        // Connections must be read as often as the ring, nearly.
+        let is_due = self.poller.is_some() && std::mem::replace(&mut self.must_poll, true);
+        if let (Some(shm), true, false) = (&mut self.shm, may_come, is_due) {
             shm.catch(take);
         }
     }

@@ -374,10 +374,7 @@ impl Shm {
             came = self.help();
         }
         self.polls += 1;
-        if self.polls >= LOOK_EVERY || (self.unsettled && self.polls >= LOOK_EVERY_UNSETTLED) {
-            return self.poll_sockets(sink) | came;
-        }
-        came
+        if self.is_look_due() { self.poll_sockets(sink) | came } else { came }
     }
 
     /// Delivers the frames in the ring; returns whether there were any.
@@ -407,12 +404,25 @@ impl Shm {
     /// As [`crate::engine::Transport::catch`].
     #[inline]
     pub fn catch(&mut self, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
+        self.polls += 1;
+        if self.is_look_due() {
+            return;
+        }
         let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else { return };
-        if note & LENT != 0 || !self.deliver(note, &data, take) {
+        // What a poll does with other frames must be done once.
+        let is_plain =
+            note & (LENT | HELP | EXPORT) == 0 && matches!(Frame::decode(&data.0), Ok((Frame::Eager { .. }, _)));
+        if !is_plain || !self.deliver(note, &data, take) {
             self.receiver.put_back();
         } else if self.segment.ring().give_room(&mut self.receiver) {
             self.wake_all();
         }
+    }
+
+    /// Whether the sockets must be looked at.
+    #[inline]
+    fn is_look_due(&self) -> bool {
+        self.polls >= LOOK_EVERY || (self.unsettled && self.polls >= LOOK_EVERY_UNSETTLED)
     }
 
     /// Handles the sockets: incoming connections, answers, deaths. Call it when [`Shm::fd`] is readable; a poll does it

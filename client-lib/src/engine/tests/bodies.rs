@@ -112,7 +112,7 @@ pub(crate) fn recv(
     room: usize,
 ) -> Pending {
     let memory = Memory::room(room);
-    let started = world.engine(rank).recv(context, source, tag, memory.buffer());
+    let started = world.engine(rank).recv_catching(context, source, tag, memory.buffer());
     Pending { rank, memory, started }
 }
 

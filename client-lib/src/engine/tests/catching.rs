@@ -1,8 +1,8 @@
 //! Receives that find their message in the transport.
 
-use super::bodies::{self, Pending, open, pattern, recv, send};
+use super::bodies::{self, Pending, World, open, pattern, recv, send};
 use super::fake::{FakeWorld, Oddities};
-use crate::engine::{Envelope, FrameLimits, Mode, Source, TagMatch};
+use crate::engine::{Envelope, Frame, FrameLimits, Mode, Peer, Source, TagMatch};
 
 const LEN: usize = 40;
 const TO_LAST: Envelope = Envelope { context: 1, rank: 0, tag: 3 };
@@ -67,18 +67,69 @@ fn a_message_that_does_not_suit_the_receive_stays() {
         [(Source::Rank(1), TagMatch::Any, 1), (Source::Any, TagMatch::Value(4), 1), (Source::Any, TagMatch::Any, 2)]
     {
         let (mut world, mut operations) = sent(1);
-        let received = recv(&mut world, 2, context, source, tag, LEN);
+        // With rank 1 as its source, some receives are offered the message of rank 0, as from a ring.
+        let receives: Vec<Pending> = (0..8).map(|_| recv(&mut world, 2, context, source, tag, LEN)).collect();
         assert_eq!(world.caught(), 0);
         let envelope = match source {
             Source::Rank(1) => other,
             _any => Envelope { tag: 4, context, ..TO_LAST },
         };
-        operations.push(send(&mut world, envelope, 2, Mode::Standard, pattern(envelope, 0, LEN)));
-        assert_eq!(received.wait(&mut world).1.bytes(), pattern(envelope, 0, LEN));
+        for (at, received) in receives.into_iter().enumerate() {
+            operations.push(send(&mut world, envelope, 2, Mode::Standard, pattern(envelope, at, LEN)));
+            assert_eq!(received.wait(&mut world).1.bytes(), pattern(envelope, at, LEN));
+        }
         let first = receive(&mut world, Source::Rank(0), TagMatch::Value(3));
         assert_eq!(first.wait(&mut world).1.bytes(), pattern(TO_LAST, 0, LEN));
         finish(world, operations);
     }
+}
+
+#[test]
+fn a_stored_message_comes_before_one_that_the_transport_has() {
+    let (mut world, mut operations) = sent(1);
+    world.engine(2).progress();
+    assert_eq!(world.engine(2).unexpected(), 1);
+    operations.push(send(&mut world, TO_LAST, 2, Mode::Standard, pattern(TO_LAST, 1, LEN)));
+    for at in 0..2 {
+        let received = receive(&mut world, Source::Any, TagMatch::Any);
+        assert_eq!((received.id(), world.caught()), (None, at));
+        assert_eq!(received.wait(&mut world).1.bytes(), pattern(TO_LAST, at, LEN));
+    }
+    finish(world, operations);
+}
+
+#[test]
+fn only_whole_messages_of_members_are_caught() {
+    // A synchronous one, whose sender needs an answer.
+    let (mut world, mut operations) = sent(0);
+    operations.push(send(&mut world, TO_LAST, 2, Mode::Synchronous, pattern(TO_LAST, 0, LEN)));
+    let received = receive(&mut world, Source::Rank(0), TagMatch::Any);
+    assert_eq!(world.caught(), 0);
+    assert_eq!(received.wait(&mut world).1.bytes(), pattern(TO_LAST, 0, LEN));
+    finish(world, operations);
+    // One of a process that claims to be rank 0.
+    let (mut world, _) = sent(0);
+    world.inject(1, 2, Frame::Eager { envelope: TO_LAST }, &[7; LEN]);
+    let received = receive(&mut world, Source::Any, TagMatch::Any);
+    assert_eq!(world.caught(), 0);
+    world.engine(2).progress();
+    assert!(world.engine(2).is_lost(Peer(1)) && !received.is_over(&mut world));
+}
+
+#[test]
+fn a_process_with_something_to_do_polls_instead() {
+    let (mut world, mut operations) = sent(2);
+    world.fill_up();
+    operations.push(send(&mut world, Envelope { rank: 2, ..TO_LAST }, 0, Mode::Standard, vec![1; 8]));
+    assert!(world.engine(2).has_backlog());
+    let received = receive(&mut world, Source::Rank(0), TagMatch::Value(3));
+    assert_eq!(world.caught(), 0);
+    world.empty_again();
+    assert_eq!(received.wait(&mut world).1.bytes(), pattern(TO_LAST, 0, LEN));
+    let back = recv(&mut world, 0, 1, Source::Rank(2), TagMatch::Any, 8);
+    assert_eq!(back.wait(&mut world).1.bytes(), [1; 8]);
+    receive(&mut world, Source::Rank(0), TagMatch::Value(3)).wait(&mut world);
+    finish(world, operations);
 }
 
 #[test]

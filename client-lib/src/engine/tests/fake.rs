@@ -249,7 +249,8 @@ impl Transport for Fake {
     fn catch(&mut self, from: Option<Peer>, take: impl FnOnce(Peer, &Frame, Arrived<'_>) -> bool) {
         let mut net = self.net.borrow_mut();
         let senders = net.senders(self.me);
-        let first = from.or(senders.first().copied());
+        // As in a ring, another sender's frame may be the next one.
+        let first = from.filter(|_| net.rng.percent(70)).or(senders.first().copied());
         net.scratch = senders;
         net.scratch.clear();
         let (late, me) = (net.oddities.late, self.me.0 as usize);
@@ -468,6 +469,16 @@ impl FakeWorld {
             *coming -= pipe.packets.len() - kept;
             pipe.packets.truncate(kept);
         }
+    }
+
+    /// Leaves no room for frames, until [`FakeWorld::empty_again`].
+    pub(crate) fn fill_up(&mut self) {
+        self.net.borrow_mut().oddities.full = 100;
+    }
+
+    /// Ends what [`FakeWorld::fill_up`] began.
+    pub(crate) fn empty_again(&mut self) {
+        self.net.borrow_mut().oddities.full = 0;
     }
 
     /// How many messages have been caught.

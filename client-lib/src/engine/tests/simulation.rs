@@ -6,7 +6,7 @@ use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::engine::frame::{Envelope, Frame, Sort};
-use crate::engine::{Farewell, FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
+use crate::engine::{Farewell, FrameLimits, Mode, Outcome, Peer, Source, Started, TagMatch};
 
 /// Runs in worlds of these sizes, with this many seeds.
 fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
@@ -391,7 +391,7 @@ fn a_peer_that_sends_invalid_frames_is_lost_with_a_reason() {
         (Frame::Part { receive: 0 }, 4, "it sent part of a message that was not requested"),
         (Frame::Part { receive: 2 }, 4, "it sent more bytes of a message than were requested"),
     ] {
-        let mut world = FakeWorld::with(3, 1, oddities);
+        let mut world = FakeWorld::with(3, 2, oddities);
         let world = &mut world;
         open(world, 1);
         // Requests 0 to 2 of rank 0: a receive; a send to another process, and a receive from it.
@@ -491,13 +491,15 @@ fn a_message_that_comes_with_the_awaited_one_waits_for_the_next_poll() {
     for mode in [Mode::Standard, Mode::Synchronous] {
         let sends: Vec<Pending> = (0..4).map(|at| send(world, envelope, 1, mode, vec![at; 8])).collect();
         for at in 0..3 {
-            let receive = recv(world, 1, 1, Source::Rank(0), TagMatch::Any, 8);
+            let memory = Memory::room(8);
             let receiver = world.engine(1);
+            let Started::Pending(id) = receiver.recv(1, Source::Rank(0), TagMatch::Any, memory.buffer()) else {
+                panic!("a message is stored");
+            };
             receiver.progress();
             // Only the message for which a receive waits was taken.
             assert_eq!((receiver.unexpected(), receiver.pending()), (0, 0), "{mode:?} {at}");
-            let (outcome, memory) = receive.wait(world);
-            assert_eq!((outcome.error, memory.bytes()), (None, &[at; 8][..]));
+            assert_eq!((receiver.take(id).unwrap().error, memory.bytes()), (None, &[at; 8][..]));
         }
         world.engine(1).progress();
         assert_eq!(world.engine(1).unexpected(), 1, "no receive came");
@@ -519,9 +521,9 @@ fn a_forgotten_request_continues() {
         let bytes = Memory::of(bodies::pattern(envelope, 0, len));
         let into = Memory::room(len);
         let send = world.engine(0).start_send(envelope, Peer(last as u32), mode, bytes.buffer());
-        let receive = world.engine(last).recv(1, Source::Any, TagMatch::Any, into.buffer());
+        let receive = world.engine(last).recv_catching(1, Source::Any, TagMatch::Any, into.buffer());
         for (rank, started) in [(0, send), (last, receive)] {
-            if let crate::engine::Started::Pending(id) = started {
+            if let Started::Pending(id) = started {
                 world.engine(rank).forget(id);
             }
         }

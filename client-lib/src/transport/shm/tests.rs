@@ -174,6 +174,60 @@ fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
 }
 
 #[test]
+fn short_messages_are_caught_and_what_is_not_taken_stays() {
+    let mut world: [Process; 2] = world("caught", |config| config);
+    connect(&mut world);
+    let catch = |process: &mut Process, takes: bool| {
+        let mut caught = None;
+        process.shm.catch(|from, frame, payload| {
+            assert_eq!((from, *frame), (Peer(0), EAGER));
+            caught = Some(payload.to_vec());
+            takes
+        });
+        caught
+    };
+    assert_eq!(catch(&mut world[1], true), None, "nothing is there");
+    // One slot, several, and a cell; more than the ring has room for, so room must be given.
+    for (seed, len) in [0, 8, 40, 41, 100, 208, 209, 4000].into_iter().cycle().take(100).enumerate() {
+        send(&mut world, 0, 1, &EAGER, &pattern(len, seed));
+        assert_eq!(catch(&mut world[1], false), Some(pattern(len, seed)));
+        assert_eq!(catch(&mut world[1], seed % 3 > 0), Some(pattern(len, seed)));
+        if seed % 3 == 0 {
+            world[1].shm.poll(&mut world[1].inbox);
+            assert_eq!(world[1].inbox.frames.pop(), Some((Peer(0), EAGER, pattern(len, seed))));
+        }
+        assert_eq!(catch(&mut world[1], true), None, "it was taken");
+    }
+    // Others are not even offered.
+    for frame in [Frame::EagerSync { envelope: ENVELOPE, send: 4 }, Frame::Part { receive: 5 }, Frame::Bye] {
+        send(&mut world, 0, 1, &frame, &[]);
+        for _ in 0..3 {
+            assert_eq!(catch(&mut world[1], true), None);
+        }
+        world[1].poll();
+        assert_eq!(world[1].inbox.frames.pop(), Some((Peer(0), frame, Vec::new())));
+    }
+}
+
+#[test]
+fn a_process_that_only_catches_leaves_the_sockets_to_the_next_poll() {
+    let mut world: [Process; 3] = world("catches only", |config| config);
+    connect(&mut world);
+    let mut taken = 0;
+    for _ in 0..2 * LOOK_EVERY {
+        if world[0].try_send(1, &EAGER, &[1]).is_ok() {
+            world[1].shm.catch(|_, _, _| {
+                taken += 1;
+                true
+            });
+        }
+    }
+    assert!((LOOK_EVERY / 2..LOOK_EVERY).contains(&taken), "{taken}");
+    world[1].poll();
+    assert!(!world[1].inbox.frames.is_empty() && world[1].shm.polls == 0);
+}
+
+#[test]
 fn all_connect_to_all_at_once_and_no_frame_is_lost_or_duplicated() {
     const N: usize = 12;
     let mut world: [Process; N] = world("all call all", |config| config);
