@@ -12,14 +12,13 @@ use crate::memory::{Arrived, Buffer};
 const IN_A_ROW: u32 = 16;
 
 /// A receive that could be posted.
-pub(super) struct Wanted<'a> {
-    pub(super) context: u32,
-    pub(super) source: Source,
-    pub(super) tag: TagMatch,
-    pub(super) buffer: &'a Buffer,
+struct Wanted {
+    context: u32,
+    source: Source,
+    tag: TagMatch,
 }
 
-impl Wanted<'_> {
+impl Wanted {
     /// Whether a message from this peer is for this receive, provided that no other receive of its context is posted.
     #[inline(always)]
     fn suits(&self, core: &Core, from: Peer, envelope: Envelope) -> bool {
@@ -44,7 +43,8 @@ impl<T: Transport> Engine<T> {
     ///
     /// It looks once: to look again and again for a message that is about to arrive would take the line away from its sender.
     #[inline]
-    pub(super) fn catch(&mut self, wanted: &Wanted<'_>) -> Option<Outcome> {
+    pub(super) fn catch(&mut self, context: u32, source: Source, tag: TagMatch, buffer: &Buffer) -> Option<Outcome> {
+        let wanted = Wanted { context, source, tag };
         if self.has_backlog() || self.lends() {
             return None; // a poll is due
         }
@@ -60,7 +60,7 @@ impl<T: Transport> Engine<T> {
         let mut outcome = None;
         transport.catch(from, |from, frame, payload: Arrived<'_>| match *frame {
             Frame::Eager { envelope } if wanted.suits(core, from, envelope) => {
-                outcome = Some(fill(wanted.buffer, envelope, payload));
+                outcome = Some(fill(buffer, envelope, payload));
                 core.traffic.receive(payload.len() as u64);
                 core.caught += 1;
                 true

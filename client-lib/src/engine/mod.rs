@@ -1,12 +1,12 @@
 //! The engine: decides which receive gets which message, and in which steps a message travels.
 //!
-//! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it
-//! and a [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `arrivals` handles
-//! what arrives (`signed`: messages that name their datatypes), `catching` receives without a request what has just arrived, `outbox` sends what there is room for, `fetching` gets long messages that
-//! were announced, `probes` finds messages without receiving them, `loans` has the sends whose memory the receiver may read, `cancelling`
-//! takes requests back, `farewell` lets go of peers, `holding` bounds what is stored of unreceived messages (`flow`), `notes` keeps
-//! communicators usable that have lost members, `checking` is for programs under test, `contexts` maps ranks to peers, `state` is the record
-//! of each request and message, and `core` holds them all.
+//! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it and a
+//! [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `arrivals` handles what arrives
+//! (`signed`: messages that name their datatypes), `catching` receives without a request what has just arrived, `outbox` sends what there
+//! is room for, `fetching` gets long messages that were announced, `probes` finds messages without receiving them, `loans` has the sends
+//! whose memory the receiver may read, `cancelling` takes requests back, `farewell` lets go of peers, `holding` bounds what is stored of
+//! unreceived messages (`flow`), `notes` keeps communicators usable that have lost members, `checking` is for programs under test,
+//! `contexts` maps ranks to peers, `state` is the record of each request and message, and `core` holds them all.
 
 mod calls;
 pub mod frame;

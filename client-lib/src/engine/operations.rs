@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::arrivals::{Match, NotAMember};
 use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
-use super::catching::Wanted;
 use super::core::{Core, fill, not_open, sent_whole, settled};
 use super::flow;
 use super::frame::{Envelope, Frame, Region};
@@ -236,7 +235,7 @@ impl<T: Transport> Engine<T> {
         if let Some(trouble) = open.trouble(source, tag, &core.peers) {
             return Started::Over(Outcome::failed(core.explain(trouble)));
         }
-        if catches && let Some(outcome) = self.catch(&Wanted { context, source, tag, buffer: &buffer }) {
+        if catches && let Some(outcome) = self.catch(context, source, tag, &buffer) {
             return Started::Over(outcome);
         }
         let core = &mut self.core;

@@ -9,9 +9,13 @@ const TO_LAST: Envelope = Envelope { context: 1, rank: 0, tag: 3 };
 
 /// A world of three processes in which a frame arrives at once, and process 0 has sent so many messages to process 2.
 fn sent(messages: usize) -> (FakeWorld, Vec<Pending>) {
+    sent_with(1, messages)
+}
+
+fn sent_with(seed: u64, messages: usize) -> (FakeWorld, Vec<Pending>) {
     let limits = FrameLimits { eager: 64, eager_device: 64, part: 500, part_device: 500, lent: usize::MAX };
     let oddities = Oddities { limits, room: 100, full: 0, late: 0, pull: false, landing: false };
-    let mut world = FakeWorld::with(3, 1, oddities);
+    let mut world = FakeWorld::with(3, seed, oddities);
     open(&mut world, 1);
     open(&mut world, 2);
     let send = |at| send(&mut world, TO_LAST, 2, Mode::Standard, pattern(TO_LAST, at, LEN));
@@ -66,21 +70,24 @@ fn a_message_that_does_not_suit_the_receive_stays() {
     for (source, tag, context) in
         [(Source::Rank(1), TagMatch::Any, 1), (Source::Any, TagMatch::Value(4), 1), (Source::Any, TagMatch::Any, 2)]
     {
-        let (mut world, mut operations) = sent(1);
-        // With rank 1 as its source, some receives are offered the message of rank 0, as from a ring.
-        let receives: Vec<Pending> = (0..8).map(|_| recv(&mut world, 2, context, source, tag, LEN)).collect();
-        assert_eq!(world.caught(), 0);
-        let envelope = match source {
-            Source::Rank(1) => other,
-            _any => Envelope { tag: 4, context, ..TO_LAST },
-        };
-        for (at, received) in receives.into_iter().enumerate() {
-            operations.push(send(&mut world, envelope, 2, Mode::Standard, pattern(envelope, at, LEN)));
-            assert_eq!(received.wait(&mut world).1.bytes(), pattern(envelope, at, LEN));
+        let mut left = 0;
+        for seed in 0..20 {
+            let (mut world, mut operations) = sent_with(seed, 1);
+            let received = recv(&mut world, 2, context, source, tag, LEN);
+            left += world.left();
+            assert_eq!(world.caught(), 0);
+            let envelope = match source {
+                Source::Rank(1) => other,
+                _any => Envelope { tag: 4, context, ..TO_LAST },
+            };
+            operations.push(send(&mut world, envelope, 2, Mode::Standard, pattern(envelope, 0, LEN)));
+            assert_eq!(received.wait(&mut world).1.bytes(), pattern(envelope, 0, LEN));
+            let first = receive(&mut world, Source::Rank(0), TagMatch::Value(3));
+            assert_eq!(first.wait(&mut world).1.bytes(), pattern(TO_LAST, 0, LEN));
+            finish(world, operations);
         }
-        let first = receive(&mut world, Source::Rank(0), TagMatch::Value(3));
-        assert_eq!(first.wait(&mut world).1.bytes(), pattern(TO_LAST, 0, LEN));
-        finish(world, operations);
+        // Where the source is named, the transport often offers nothing of another one.
+        assert!(left > 2, "the message was offered {left} times");
     }
 }
 

@@ -81,8 +81,9 @@ struct Net {
     /// Messages that each process is still reading.
     reading: Vec<Vec<Reading>>,
     tickets: u32,
-    /// How many messages have been caught.
+    /// How many messages have been caught, and how many have been offered for that and left.
     caught: usize,
+    left: usize,
     scratch: Vec<Peer>,
 }
 
@@ -264,6 +265,7 @@ impl Transport for Fake {
         let is_taken = take(from, &packet.frame, Arrived::new(&packet.payload));
         let net = &mut *self.net.borrow_mut();
         if !is_taken {
+            net.left += 1;
             return net.pipes[me][from.0 as usize].packets.push_front(packet);
         }
         net.coming[me] -= 1;
@@ -432,6 +434,7 @@ impl FakeWorld {
             reading: (0..size).map(|_| Vec::new()).collect(),
             tickets: 0,
             caught: 0,
+            left: 0,
             scratch: Vec::new(),
         }));
         let engine = |rank| {
@@ -484,6 +487,11 @@ impl FakeWorld {
     /// How many messages have been caught.
     pub(crate) fn caught(&self) -> usize {
         self.net.borrow().caught
+    }
+
+    /// How often a message was offered to a receive and left.
+    pub(crate) fn left(&self) -> usize {
+        self.net.borrow().left
     }
 
     /// Injects a frame that the process did not send.
