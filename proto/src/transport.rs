@@ -137,30 +137,31 @@ pub async fn dial_kept(target: &Target, deadline: Duration, silence: Duration) -
 }
 
 async fn connect(target: &Target, deadline: Duration, end: &End) -> Result<Conn, DialError> {
-    let dialled = |stream| Conn::Tls(Box::new(conn::Tls::dialled(stream, end.clone())));
-    let connect = async {
-        match target {
-            Target::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| explain(path, error))?;
-                // Another user may have created the directory first, where directories are below /tmp.
-                let peer = stream.peer_cred().map_err(DialError::Io)?;
-                if peer.pid().is_some_and(has_ended) {
-                    return Err(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into()));
-                }
-                let owner_uid = peer.uid();
-                match own_uid() {
-                    // Root may call every daemon, and everybody may call root's.
-                    own_uid if own_uid == owner_uid || own_uid == 0 || owner_uid == 0 => Ok(Conn::Unix(stream, None)),
-                    own_uid => Err(DialError::NotPermitted { owner_uid, own_uid }),
-                }
-            }
-            Target::Tcp(address, dialer) => {
-                candidates::connect(std::slice::from_ref(address), dialer).await.map(dialled)
-            }
-            Target::AnyOf(addresses, dialer) => candidates::connect(addresses, dialer).await.map(dialled),
+    let (addresses, dialer) = match target {
+        Target::Unix(path) => {
+            let connected = tokio::time::timeout(deadline, connect_locally(path)).await;
+            return connected.map_err(|_| DialError::TimedOut(deadline))?;
         }
+        Target::Tcp(address, dialer) => (std::slice::from_ref(address), dialer),
+        Target::AnyOf(addresses, dialer) => (&addresses[..], dialer),
     };
-    tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))?
+    let stream = candidates::connect(addresses, dialer, Some(deadline)).await?;
+    Ok(Conn::Tls(Box::new(conn::Tls::dialled(stream, end.clone()))))
+}
+
+async fn connect_locally(path: &Path) -> Result<Conn, DialError> {
+    let stream = UnixStream::connect(path).await.map_err(|error| explain(path, error))?;
+    // Another user may have created the directory first, where directories are below /tmp.
+    let peer = stream.peer_cred().map_err(DialError::Io)?;
+    if peer.pid().is_some_and(has_ended) {
+        return Err(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into()));
+    }
+    let owner_uid = peer.uid();
+    match own_uid() {
+        // Root may call every daemon, and everybody may call root's.
+        own_uid if own_uid == owner_uid || own_uid == 0 || owner_uid == 0 => Ok(Conn::Unix(stream, None)),
+        own_uid => Err(DialError::NotPermitted { owner_uid, own_uid }),
+    }
 }
 
 /// Speaks HTTP/2 over a connection.
@@ -193,7 +194,7 @@ async fn over(conn: Conn, deadline: Duration, silence: Duration) -> Result<Chann
 /// # Errors
 /// As [`dial`].
 pub async fn probe(address: &str, dialer: &Dialer) -> Result<IpAddr, DialError> {
-    let stream = candidates::connect(&[address.to_owned()], dialer).await?;
+    let stream = candidates::connect(&[address.to_owned()], dialer, None).await?;
     stream.get_ref().0.peer_addr().map(|at| at.ip().to_canonical()).map_err(DialError::Io)
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -27,6 +28,8 @@ struct Failed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reached {
     Nothing,
+    /// Something that did not answer in time.
+    Silence,
     /// A program has accepted the connection.
     Program,
     /// A program that is not trusted, or does not trust this one.
@@ -42,22 +45,50 @@ impl Failed {
 /// How long an attempt runs alone.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Connects to the daemon at one of these addresses, `HOST:PORT`.
+/// When an attempt ends, and how long after the beginning that is.
+#[derive(Debug, Clone, Copy)]
+struct Limit(Option<(Instant, Duration)>);
+
+impl Limit {
+    /// Runs an attempt, or a part of it. Each one ends by itself, so that what others have found before is not lost.
+    async fn hold<T>(self, attempt: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+        let Some((end, deadline)) = self.0 else { return attempt.await };
+        let late = |_| Err(Failed { reached: Reached::Silence, error: DialError::TimedOut(deadline) });
+        timeout_at(end, attempt).await.unwrap_or_else(late)
+    }
+}
+
+/// Connects to the daemon at one of these addresses, `HOST:PORT`. The attempts end after `deadline`, if one is given.
 ///
 /// # Errors
 /// Those of all attempts are reduced to the most telling one.
-pub(super) async fn connect(addresses: &[String], dialer: &Dialer) -> Result<TlsStream<TcpStream>, DialError> {
-    let attempts = addresses.iter().map(|address| at_name(address.clone(), dialer.clone()));
+pub(super) async fn connect(
+    addresses: &[String],
+    dialer: &Dialer,
+    deadline: Option<Duration>,
+) -> Result<TlsStream<TcpStream>, DialError> {
+    let limit = Limit(deadline.map(|deadline| (Instant::now() + deadline, deadline)));
+    let attempts = addresses.iter().map(|address| at_name(address.clone(), dialer.clone(), limit));
     first(attempts.collect()).await.map_err(|failed| failed.error)
 }
 
 /// Tries all addresses that a name has.
-async fn at_name(address: String, dialer: Dialer) -> Result<TlsStream<TcpStream>, Failed> {
-    let found: Vec<SocketAddr> = match address.parse() {
-        Ok(numeric) => vec![numeric],
-        Err(_) => lookup_host(&address).await.map_err(|error| Failed::early(DialError::Io(error)))?.collect(),
+async fn at_name(address: String, dialer: Dialer, limit: Limit) -> Result<TlsStream<TcpStream>, Failed> {
+    let lookup = async {
+        match address.parse() {
+            Ok(numeric) => Ok(vec![numeric]),
+            Err(_) => match lookup_host(&address).await {
+                Ok(found) => Ok(found.collect()),
+                Err(error) => Err(Failed::early(DialError::Io(error))),
+            },
+        }
     };
-    first(found.into_iter().map(|at| at_address(at, dialer.clone())).collect()).await
+    let found: Vec<SocketAddr> = limit.hold(lookup).await?;
+    let attempts = found.into_iter().map(|at| {
+        let dialer = dialer.clone();
+        async move { limit.hold(at_address(at, dialer)).await }
+    });
+    first(attempts.collect()).await
 }
 
 async fn at_address(at: SocketAddr, dialer: Dialer) -> Result<TlsStream<TcpStream>, Failed> {
@@ -112,8 +143,6 @@ mod tests {
     use std::future::pending;
     use std::pin::Pin;
 
-    use tokio::time::Instant;
-
     use super::*;
 
     type Attempt = Pin<Box<dyn Future<Output = Result<&'static str, Failed>> + Send>>;
@@ -165,11 +194,40 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let open = listener.local_addr().unwrap();
         let hanging_up = tokio::spawn(async move { drop(listener.accept().await) });
-        let error = connect(&[closed, open].map(|at| at.to_string()), &dialer).await.err().unwrap().to_string();
+        let error = connect(&[closed, open].map(|at| at.to_string()), &dialer, None).await.err().unwrap().to_string();
         assert!(error.starts_with(&format!("the connection to {open} broke during the TLS handshake (")), "{error}");
         hanging_up.await.unwrap();
-        let error = connect(&[closed.to_string()], &dialer).await.err().unwrap().to_string();
+        let error = connect(&[closed.to_string()], &dialer, None).await.err().unwrap().to_string();
         assert!(error.starts_with("no daemon is listening there ("), "{error}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_address_that_never_answers_does_not_hide_what_another_one_has_said() {
+        let deadline = Duration::from_millis(700);
+        let dialer = Dialer::of_newcomer(crate::transport::token::Fingerprint::of(b"any")).unwrap();
+        // The kernel accepts the connection, and no program answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = silent.local_addr().map(|at| (at.to_string(), silent)).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rude = listener.local_addr().unwrap().to_string();
+        let hanging_up = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(stream);
+            }
+        });
+        for addresses in [[&silent.0, &rude], [&rude, &silent.0]] {
+            let begin = Instant::now();
+            let error =
+                connect(&addresses.map(String::clone), &dialer, Some(deadline)).await.err().unwrap().to_string();
+            assert!(error.starts_with(&format!("the connection to {rude} broke")), "{error}");
+            assert!((deadline..20 * deadline).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        }
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        for addresses in [vec![silent.0.clone()], vec![closed, silent.0.clone()]] {
+            let error = connect(&addresses, &dialer, Some(deadline)).await.err().unwrap();
+            assert!(matches!(error, DialError::TimedOut(after) if after == deadline), "{error}");
+        }
+        hanging_up.abort();
     }
 
     #[test]

@@ -362,7 +362,7 @@ mod tests {
         let accept =
             async { TlsAcceptor::from(own.server()).accept(listener.accept().await.unwrap().0).await.unwrap() };
         let dialer = own.dialer(Some(0));
-        let (dialled, accepted) = tokio::join!(candidates::connect(&address, &dialer), accept);
+        let (dialled, accepted) = tokio::join!(candidates::connect(&address, &dialer, None), accept);
         let end = End::default();
         (Conn::Tls(Box::new(Tls::dialled(dialled.unwrap(), end.clone()))), end, accepted)
     }
