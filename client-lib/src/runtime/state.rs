@@ -205,7 +205,7 @@ impl State {
         moved
     }
 
-    /// Starts to receive a message for the user; see [`crate::engine::Engine::recv`].
+    /// Starts to receive a message for the user: see [`Engine::recv_catching`], which polls less often, so not while something else needs polls.
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
         let is_alone = self.collectives.under_way() == 0
