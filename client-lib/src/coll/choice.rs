@@ -118,6 +118,18 @@ pub enum Call {
     },
 }
 
+impl Call {
+    /// The rank that gives or gets everything, if there is one.
+    pub fn root(self) -> Option<u32> {
+        match self {
+            Self::Bcast { root, .. } | Self::Gather { root, .. } => Some(root),
+            Self::Scatter { root, .. } | Self::Reduce { root, .. } => Some(root),
+            Self::Barrier | Self::Allgather { .. } | Self::Alltoall { .. } | Self::Allreduce { .. } => None,
+            Self::ReduceScatterBlock { .. } | Self::Scan { .. } | Self::Exscan { .. } => None,
+        }
+    }
+}
+
 /// How a call is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each has the algorithm of the call with its name")]

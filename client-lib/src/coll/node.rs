@@ -107,9 +107,6 @@ pub(super) const PACKED: usize = 16;
 /// Data of up to this many bytes fit in a note.
 pub(super) const NOTE: usize = 2048;
 
-/// Where the first member announces, in the stamps of an allgather or alltoall, which way is faster ([`way::class`]).
-const ANNOUNCED: u64 = 0xff_ffff << 32;
-
 /// The most bytes that a member posts in a non-blocking operation: longer data travel as messages.
 pub(super) const LETTER: usize = 32 << 10;
 

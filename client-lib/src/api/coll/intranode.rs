@@ -42,12 +42,16 @@ enum How<'a> {
     Uneven(Uneven),
 }
 
-/// How to execute a call; `None` if it needs messages. All members get the same answer.
+/// How to execute a call over memory that may not have been set up yet; `None` if the call needs messages. All members get the same answer.
 #[inline]
-fn how(plan: &Plan, pulls: bool, faster: u32) -> Option<How<'_>> {
+fn how<'a>(plan: &'a Plan, node: Option<&Node>) -> Option<How<'a>> {
     let size = plan.members.here.size;
     let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
-    let way = |call| way(call, size, SLOT, pulls, faster, plan.reduction.as_ref(), is_dense);
+    let pulls = node.is_none_or(Node::pulls);
+    let way = |call| {
+        let faster = node.map_or(0, |node| node.faster(call));
+        way(call, size, SLOT, pulls, faster, plan.reduction.as_ref(), is_dense)
+    };
     match &plan.what {
         What::Call(call) => match way(*call)? {
             Way::Slots => Some(How::Slots(*call, None)),
@@ -72,9 +76,8 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     if matches!(sharing, Sharing::Never | Sharing::Busy) {
         return None;
     }
-    let (pulls, faster) =
-        if let Sharing::Ready(shared) = sharing { (shared.node.pulls(), shared.node.faster()) } else { (true, 0) };
-    let how = how(plan, pulls, faster)?;
+    let node = if let Sharing::Ready(shared) = sharing { Some(&shared.node) } else { None };
+    let how = how(plan, node)?;
     if let Sharing::Untried(calls) = sharing {
         *calls += 1;
         if *calls < WORTH_IT {

@@ -22,8 +22,9 @@
 
 use std::ops::Range;
 
+use super::Shape;
+use super::faster::ANNOUNCED;
 use super::work::kind;
-use super::{ANNOUNCED, Shape};
 use crate::shared_memory::sync::{AtomicU64, Line, Ordering};
 
 /// Up to so many members share one counter.
@@ -96,7 +97,7 @@ impl Sign {
     /// Of the call that has this stamp.
     #[inline(always)]
     pub(super) fn of(stamp: u64) -> Self {
-        // What the first member announces is not part of the call.
+        // What a member announces is not part of the call.
         let call = if kind::announces(stamp) { stamp & !ANNOUNCED } else { stamp };
         let mixed = call.wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self((mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) >> ARRIVALS)

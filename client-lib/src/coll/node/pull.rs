@@ -1,5 +1,5 @@
 //! Long blocks: every member publishes the address of its own, and each reads what it needs from the others' memory, in
-//! one copy. In a reduction, each combines what it reads, in pieces that stay in its cache.
+//! one copy. In a reduction, each (in a reduce, the root) combines what it reads, in pieces that stay in its cache.
 //!
 //! This takes two operations. At the first, each member leaves its pid and an address. At the second, after it has read, each
 //! says whether its reads succeeded; after that no member reads. If one member failed, all discard their results: this call
@@ -9,7 +9,8 @@
 use super::Node;
 use super::combine::part_of;
 use super::mailboxes::Awaited;
-use super::work::{agreed, differ, kind, stamp};
+use super::way::class;
+use super::work::{agreed, differ, stamp};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::copy::copy;
@@ -75,8 +76,8 @@ impl<'a> Pull<'a> {
                     if let Err(error) = agreed(node, number, stamp(self.call)) {
                         return Some(Err(error));
                     }
-                    if kind::announces(stamp(self.call)) {
-                        node.adopt(number);
+                    if let Some(class) = class(self.call, node.size()) {
+                        node.adopt(number, self.call, class);
                     }
                     self.went_well = Some(self.read(node, number));
                 }
@@ -91,7 +92,8 @@ impl<'a> Pull<'a> {
         }
         let (identity, address) = (node.identity(), self.address(node.rank));
         let stamp = stamp(self.call);
-        let (number, arrival) = node.arrive(node.announcing(stamp), 8 * TOLD, false, |place| {
+        let announcing = node.announcing(stamp, self.call, class(self.call, node.size()));
+        let (number, arrival) = node.arrive(announcing, 8 * TOLD, false, |place| {
             for (index, word) in identity.into_iter().chain([address]).enumerate() {
                 place.put(8 * index, word.to_ne_bytes());
             }
@@ -100,7 +102,7 @@ impl<'a> Pull<'a> {
         number
     }
 
-    /// The address at which the others find this member's data; 0 if there is no memory for it.
+    /// The address at which the others find this member's data; 0 if they need none, or if there is no memory for it.
     fn address(&mut self, me: u32) -> u64 {
         let Operands { send, recv, .. } = self.operands;
         let (buffer, may_lend) = match self.call {
@@ -110,6 +112,9 @@ impl<'a> Pull<'a> {
             }
             // This member overwrites what the others read, so it keeps a copy.
             Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
+            Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => return 0,
+            Call::Bcast { root, .. } if root != me => return 0,
+            Call::Bcast { .. } => (recv.buffer.clone(), true),
             call if is_combined_in_place(call) => (recv.buffer.clone(), true),
             _ => (send.buffer.clone(), true),
         };
@@ -131,11 +136,15 @@ impl<'a> Pull<'a> {
         let (block, is_alltoall, in_place) = match self.call {
             Call::Alltoall { block, in_place } => (block as usize, true, in_place),
             Call::Allgather { block, in_place } => (block as usize, false, in_place),
+            Call::Gather { root, .. } | Call::Reduce { root, .. } if root != me => return true,
+            Call::Gather { block, in_place, .. } => (block as usize, false, in_place),
+            Call::Bcast { root, .. } if root == me => return true,
+            Call::Bcast { root, len } => return read_from(node, number, root, 0, (&recv.buffer, 0, len as usize)),
             _reduction => return self.combine(node, number).is_some(),
         };
-        let place_of = |member: u32| match is_alltoall {
-            true => (&recv.buffer, member as usize * block, block),
-            false => self.operands.place_of(member, block),
+        let place_of = |member: u32| match self.call {
+            Call::Allgather { .. } => self.operands.place_of(member, block),
+            _alltoall_or_gather => (&recv.buffer, member as usize * block, block),
         };
         // Where this member's block lies in what another one has.
         let from = if is_alltoall { me as usize * block } else { 0 };
@@ -146,12 +155,7 @@ impl<'a> Pull<'a> {
         // Each member starts with a different one.
         (1..size).map(|distance| (me + distance) % size).all(|member| {
             let (buffer, at, len) = place_of(member);
-            if len == 0 {
-                return true;
-            }
-            let Some((pid, address)) = node.whereabouts(number, member) else { return false };
-            let Some(address) = address.checked_add(from as u64) else { return false };
-            read(pid, address, (buffer, at), len).is_some()
+            len == 0 || read_from(node, number, member, from as u64, (buffer, at, len))
         })
     }
 
@@ -162,7 +166,9 @@ impl<'a> Pull<'a> {
                 let (first, len) = part_of(self.parts, block.len() as usize, me);
                 Some((first, len, block.unit as usize))
             }
-            Call::Allreduce { vector, .. } => Some((0, vector.len() as usize, vector.unit as usize)),
+            Call::Allreduce { vector, .. } | Call::Reduce { vector, .. } => {
+                Some((0, vector.len() as usize, vector.unit as usize))
+            }
             _moved => None,
         }
     }
@@ -229,6 +235,13 @@ impl<'a> Pull<'a> {
     }
 }
 
+/// Reads bytes of a member's data, from this one of them on, into a place (packed byte, length) in a buffer; returns whether that succeeded.
+fn read_from(node: &mut Node, number: u64, member: u32, from: u64, (into, at, len): (&Buffer, usize, usize)) -> bool {
+    let Some((pid, address)) = node.whereabouts(number, member) else { return false };
+    let Some(address) = address.checked_add(from) else { return false };
+    read(pid, address, (into, at), len).is_some()
+}
+
 /// Reads bytes of a process into a buffer, from a packed byte on; `None` if they cannot be read.
 #[expect(unsafe_code, reason = "a slice by its address")]
 fn read(pid: i32, address: u64, (into, at): (&Buffer, usize), len: usize) -> Option<()> {
@@ -251,6 +264,8 @@ fn read(pid: i32, address: u64, (into, at): (&Buffer, usize), len: usize) -> Opt
 fn is_combined_in_place(call: Call) -> bool {
     match call {
         Call::ReduceScatterBlock { in_place, .. } | Call::Allreduce { in_place, .. } => in_place,
+        // Only the root may be in place.
+        Call::Reduce { in_place, .. } => in_place,
         _moved => false,
     }
 }

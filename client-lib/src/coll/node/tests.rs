@@ -3,6 +3,7 @@
 mod outbox;
 mod packing;
 mod pulls;
+mod rooted;
 mod scans;
 mod uneven;
 

@@ -112,7 +112,10 @@ pub fn way(
         Some(if pulls && size == 2 && vector.len() >= from && !is_kept { Way::Pull } else { slots })
     };
     if pulls && class(call, size).is_some_and(|class| faster >> class & 1 == 1) {
-        return Some(Way::Pull);
+        return match call {
+            Call::Reduce { vector, .. } => combines(vector.len(), vector.unit, 1).map(|_slots| Way::Pull),
+            _moved => Some(Way::Pull),
+        };
     }
     if size == 2 && pulls {
         match call {
@@ -167,20 +170,37 @@ pub(super) fn uneven(size: u32, pulls: bool, most: usize) -> usize {
 }
 
 /// The number of classes of calls for which the faster way is found by measuring.
-pub(super) const CLASSES: usize = 5;
+pub(super) const CLASSES: usize = BCASTS as usize + 7;
 
 /// The class of a call for which slots and pulls are nearly equal: which of them is faster depends on where the members run. Between
 /// distant cores, each cache line costs so much that the kernel's single copy is faster; what several members read from one slot
 /// comes from the cache.
 pub(super) fn class(call: Call, size: u32) -> Option<u32> {
     const SHORTEST: u64 = 16 << 10;
+    const LONGEST_BCAST: u64 = 1 << 20;
+    let doublings = |len: u64| (len / SHORTEST).checked_ilog2();
     match call {
         Call::Allgather { block, .. } if size == 2 => (SHORTEST..READ_FROM).contains(&block).then_some(0),
         Call::Alltoall { block, .. } if size == 2 => (SHORTEST..READ_FROM).contains(&block).then_some(1),
         // 16, 32 and 64 KiB.
-        Call::Alltoall { block, .. } if block <= PIECED_FOR_EACH => Some(2 + (block / SHORTEST).checked_ilog2()?),
+        Call::Alltoall { block, .. } if block <= PIECED_FOR_EACH => Some(2 + doublings(block)?),
+        // From 16, 32, 64 KiB and so on, up to 4 MiB or as long as they can go through slots.
+        Call::Gather { block, .. } if size > 2 && block <= PIECED => Some(GATHERS + doublings(block)?),
+        Call::Reduce { vector, .. } if size > 2 => Some(REDUCES + doublings(vector.len().min(PIECED))?),
+        Call::Bcast { len, .. } if size > 2 && len <= LONGEST_BCAST => Some(BCASTS + doublings(len)?),
         _ => None,
     }
+}
+
+/// The first classes of gathers, of reduces and of broadcasts.
+const GATHERS: u32 = 5;
+const REDUCES: u32 = GATHERS + 9;
+const BCASTS: u32 = REDUCES + 9;
+
+/// The class of the same function for blocks of half the length.
+pub(super) fn shorter(class: u32) -> Option<u32> {
+    let is_shortest = [GATHERS, REDUCES, BCASTS].contains(&class);
+    (class > GATHERS && !is_shortest).then(|| class - 1)
 }
 
 /// The part of a member's slot for each other member.

@@ -1,8 +1,9 @@
 //! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
+use super::faster::ANNOUNCED;
 use super::mailboxes::{Awaited, Mailboxes, Packed};
 use super::way::{Cut, class};
-use super::{ANNOUNCED, Arrival, NOTE, Node, Shape};
+use super::{Arrival, NOTE, Node, Shape};
 use crate::coll::choice::Call;
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -22,8 +23,8 @@ pub struct Work<'a> {
     pub(super) reduction: Option<&'a Reduction>,
     pub(super) parts: Option<&'a [(u64, u64)]>,
     pub(super) cut: Cut,
-    /// Whether the first member announces which way is faster.
-    has_class: bool,
+    /// The class of the call, if a member announces which way is faster for it.
+    class: Option<u32>,
     /// How many operations of the call are over.
     pub(super) index: usize,
     /// The operation that it waits for.
@@ -40,26 +41,27 @@ impl<'a> Work<'a> {
         shape: Shape,
     ) -> Self {
         let cut = Cut::of(call, shape);
-        let has_class = class(call, shape.members).is_some();
-        Self { call, operands, reduction, parts, cut, has_class, index: 0, waits: None }
+        let class = class(call, shape.members);
+        Self { call, operands, reduction, parts, cut, class, index: 0, waits: None }
     }
 
     /// Continues the call; returns the result once it is over.
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
         loop {
-            let (mut waits, awaited) = (self.waits, self.awaited(node.rank));
+            let (mut waits, awaited) = (self.waits, self.awaited(node));
+            let agrees = self.agrees(node);
             let met = node.meet(&mut waits, awaited, self.is_short(node), |node| self.arrive(node));
             self.waits = waits;
             let number = match met? {
                 Ok(number) => number,
                 Err(error) => return Some(Err(error)),
             };
-            if let Err(error) = self.agreed(node, number) {
+            if let Err(error) = agreed_among(node, number, awaited, stamp(self.call)) {
                 return Some(Err(error));
             }
-            if self.has_class {
-                node.adopt(number);
+            if let Some(class) = agrees {
+                node.adopt(number, self.call, class);
             }
             self.read(node, number);
             self.index += 1;
@@ -75,18 +77,29 @@ impl<'a> Work<'a> {
         self.cut.block().saturating_mul(blocks(self.call, node.size())) <= NOTE
     }
 
-    fn awaited(&self, me: u32) -> Awaited {
+    fn awaited(&self, node: &Node) -> Awaited {
         // If it is not the last operation, all must agree that there is another one.
-        if self.cut.is_sliced || self.index == 0 && !self.cut.is_whole() {
+        if self.cut.is_sliced || self.index == 0 && !self.cut.is_whole() || self.agrees(node).is_some() {
             return Awaited::All;
         }
-        awaited(self.call, me)
+        awaited(self.call, node.rank)
+    }
+
+    /// The class of the call, if all wait for all at this operation, so that they can agree on its way.
+    fn agrees(&self, node: &Node) -> Option<u32> {
+        // Once for each call: waiting for all ends the overlap of its operations.
+        let class = self.class.filter(|_| self.index == 0 && node.pulls())?;
+        let wait_anyway = match self.call {
+            Call::Allgather { .. } | Call::Alltoall { .. } => true,
+            _rooted => self.cut.is_sliced || !self.cut.is_whole(),
+        };
+        (wait_anyway || node.is_due(self.waits.unwrap_or(node.next), self.call, class)).then_some(class)
     }
 
     /// Leaves this member's data for the others, and computes if it is the last one.
     #[inline]
     fn arrive(&self, node: &mut Node) -> u64 {
-        let stamp = node.announcing(stamp(self.call));
+        let stamp = node.announcing(stamp(self.call), self.call, self.class);
         if self.cut.is_sliced && self.index > 0 {
             self.combine_slice(node, node.next - 1);
         }
@@ -265,12 +278,6 @@ impl<'a> Work<'a> {
         let whole = (mail.size() as usize - 1) * len;
         take(mail, number, member, whole, (mail.index_at(member) * len, len), into, at);
     }
-
-    /// Whether the members that this one depends on have called the same function.
-    #[inline]
-    fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        agreed_among(node, number, self.awaited(node.rank), stamp(self.call))
-    }
 }
 
 /// The members that a member waits for in the only operation of a call.
@@ -356,10 +363,10 @@ pub(super) mod kind {
         stamp >> 56
     }
 
-    /// Whether the first member announces something in the stamps of such a call, in place of a root.
+    /// Whether a member may announce something in the stamp of such a call.
     #[inline(always)]
     pub(in super::super) fn announces(stamp: u64) -> bool {
-        matches!(of(stamp), ALLGATHER | ALLTOALL)
+        matches!(of(stamp), BCAST | GATHER | REDUCE | ALLGATHER | ALLTOALL)
     }
 }
 

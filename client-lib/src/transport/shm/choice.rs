@@ -67,6 +67,21 @@ impl Choice {
         }
     }
 
+    /// Whether neither way has been measured by [`Choice::learn_least`].
+    pub fn is_new(&self) -> bool {
+        self.samples == [0; 2]
+    }
+
+    /// Whether both ways have been measured often enough by [`Choice::learn_least`].
+    pub fn is_explored(&self) -> bool {
+        self.samples == [ENOUGH; 2]
+    }
+
+    /// A choice of which is known that the ways cost about as much; half as many samples as usual show whether they do.
+    pub fn like_this(self) -> Self {
+        Self { samples: self.samples.map(|samples| samples.min(ENOUGH / 2)), ..self }
+    }
+
     /// By how many ticks the second way is faster for this many bytes; 0 if it is slower. While its cost is unknown: the whole cost of the
     /// first.
     pub fn gain(&self, len: usize) -> u64 {

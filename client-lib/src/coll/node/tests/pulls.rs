@@ -224,7 +224,7 @@ fn all_members_go_the_way_that_the_first_one_announces() {
             let (call, mut send, mut recv, after) = long_call(0, false, node.rank, members);
             let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
             node.pull(true);
-            let way = way(call, members, SLOT, true, node.faster(), None, true).unwrap();
+            let way = way(call, members, SLOT, true, node.faster(call), None, true).unwrap();
             node.measured(call, way, |node| match way {
                 Way::Slots => assert_eq!(wait(&mut Work::new(call, &operands, None, None, node.shape()), node), Ok(())),
                 Way::Pull => assert_eq!(pull(call, &operands, node), Ok(true)),
