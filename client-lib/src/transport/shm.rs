@@ -172,15 +172,15 @@ const LOOK_EVERY: u32 = 1024;
 const LOOK_EVERY_UNSETTLED: u32 = 16;
 
 /// In the lower half of a note, beside the length of the frame's head: the payload is in a cell.
-const IN_CELL: u32 = 0x100;
+const IN_CELL: u32 = 0x200;
 /// The receiver must report how many ticks its copy took.
-const TIMED: u32 = 0x200;
+const TIMED: u32 = 0x400;
 /// Not a frame: the receiver asks its sender to take part in a copy.
-const HELP: u32 = 0x400;
+const HELP: u32 = 0x800;
 /// The receiver may read the payload from the sender's memory.
-const LENT: u32 = 0x800;
+const LENT: u32 = 0x1000;
 /// Not a frame: a part of a record of device memory ([`device`]).
-const EXPORT: u32 = 0x1000;
+const EXPORT: u32 = 0x2000;
 /// Where a slot names the cell and the length, if it uses a cell.
 const CELL_AT: usize = DATA - 8;
 

@@ -65,7 +65,7 @@ fn ring_id(nonce: u64) -> u32 {
 }
 
 /// The bits of an intent's ring that say how many slots are claimed, less one.
-const COUNTS: u32 = LONGEST as u32 - 1;
+const COUNTS: u32 = LONGEST.next_power_of_two() as u32 - 1;
 
 /// Whether an intent covers a position of this ring; `word` is the position + 1, as in a slot's word.
 fn claims(intent: u64, ring_id: u32, word: u32) -> bool {

@@ -93,6 +93,8 @@ pub(super) struct Up {
     pub(super) ring_id: u32,
     /// Its ring was full.
     pub(super) starved: bool,
+    /// How many frames were sent since the last one came.
+    pub(super) in_a_row: u32,
     pub(super) cma: Verdict,
     /// How large cells are filled: through the caches, or past them.
     pub(super) fill: Choice,
@@ -133,6 +135,7 @@ impl Up {
             sign,
             ring_id,
             starved: false,
+            in_a_row: 0,
             cma,
             fill: Choice::default(),
             lending: Lending::default(),

@@ -18,7 +18,12 @@ impl Shm {
     #[inline]
     pub fn poll_ring<S: Sink>(&mut self, sink: &mut S) -> bool {
         for taken in 0..BATCH {
-            let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else { return taken > 0 };
+            let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else {
+                if taken == 0 && self.segment.ring().rewind(&mut self.receiver) {
+                    self.wake_all();
+                }
+                return taken > 0;
+            };
             if note & LENT != 0 && !self.deliver_lent(note, &data, sink) {
                 self.receiver.put_back();
                 return taken > 0;
@@ -70,6 +75,7 @@ impl Shm {
             return true;
         }
         let Link { peer, state: LinkState::Up(up), bye, .. } = &mut self.links[index] else { return true };
+        up.in_a_row = 0;
         if note & (HELP | EXPORT) != 0 {
             match note & HELP != 0 {
                 true => self.on_help(index, data),
@@ -86,7 +92,7 @@ impl Shm {
             up.streams.peer_requests();
         }
         if note & IN_CELL == 0 {
-            let end = head_len + (note & 0xff) as usize;
+            let end = head_len + (note & 0x1ff) as usize;
             let mut pieces = [[0; DATA]; LONGEST];
             let count = slots_of(end);
             let payload = match count {

@@ -19,6 +19,9 @@ pub(super) fn put_long(own: &Segment, up: &mut Up, kind: u32, pieces: &[[u8; DAT
     put_as(own, up, pieces.len(), |ring, position, sign| ring.publish_long(position, sign | kind, pieces))
 }
 
+/// After so many frames to a peer, none of its frames has been the answer to the one before.
+const IN_A_ROW: u32 = 2;
+
 #[inline(always)]
 fn put_as(own: &Segment, up: &mut Up, count: usize, publish: impl FnOnce(Ring<'_>, u64, u32)) -> bool {
     let (ring, intent) = (up.segment.ring(), own.intent());
@@ -30,6 +33,8 @@ fn put_as(own: &Segment, up: &mut Up, count: usize, publish: impl FnOnce(Ring<'_
     };
     publish(ring, position, up.sign);
     intent.store(0, Ordering::Release);
+    ring.fetch_to_write(position, count, up.in_a_row >= IN_A_ROW);
+    up.in_a_row = up.in_a_row.saturating_add(1);
     up.wake();
     true
 }

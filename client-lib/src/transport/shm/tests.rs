@@ -152,8 +152,9 @@ fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
         Frame::Done { send: 4 },
     ];
     // One slot, several, and cells.
-    let slots = [0, 1, 15, 16, 17, 31, 32, 33, 39, 40, 41, 96, 97, 100, 152, 153, 168, 184, 207, 208];
-    let cells = [209, 4095, 4096, 4097, LARGE - 1, LARGE];
+    let slots =
+        [0, 1, 15, 16, 17, 31, 32, 33, 39, 40, 41, 96, 97, 100, 152, 153, 168, 184, 207, 208, 209, 255, 256, 257, 264];
+    let cells = [265, 4095, 4096, 4097, LARGE - 1, LARGE];
     let lengths = || slots.into_iter().chain(cells);
     let mut sent = Vec::new();
     for (seed, (frame, len)) in kinds.iter().flat_map(|kind| lengths().map(move |len| (kind, len))).enumerate() {
@@ -188,7 +189,7 @@ fn short_messages_are_caught_and_what_is_not_taken_stays() {
     };
     assert_eq!(catch(&mut world[1], true), None, "nothing is there");
     // One slot, several, and a cell; more than the ring has room for, so room must be given.
-    for (seed, len) in [0, 8, 40, 41, 100, 208, 209, 4000].into_iter().cycle().take(100).enumerate() {
+    for (seed, len) in [0, 8, 40, 41, 100, 208, 209, 264, 265, 4000].into_iter().cycle().take(200).enumerate() {
         send(&mut world, 0, 1, &EAGER, &pattern(len, seed));
         assert_eq!(catch(&mut world[1], false), Some(pattern(len, seed)));
         assert_eq!(catch(&mut world[1], seed % 3 > 0), Some(pattern(len, seed)));

@@ -164,6 +164,35 @@ fn loom_frames_of_two_slots_are_not_overwritten_before_they_have_been_read() {
 }
 
 #[test]
+fn loom_a_receiver_goes_back_to_the_first_slot_while_a_sender_claims_others() {
+    for send in [Memory::send as Send, Memory::send_long] {
+        loom::model(move || {
+            let memory = Memory::new(4);
+            let mut known = 0;
+            assert!(memory.send(&mut known, 1) && memory.send(&mut known, 2));
+            let mut receiver = Receiver::default();
+            let mut order = Vec::from([memory.take(&mut receiver).unwrap(), memory.take(&mut receiver).unwrap()]);
+            let sender = thread::spawn({
+                let memory = Arc::clone(&memory);
+                move || {
+                    assert!(send(&memory, &mut known, 3), "there is room wherever the receiver is");
+                    memory.send(&mut known, 4)
+                }
+            });
+            for _ in 0..2 {
+                match memory.take(&mut receiver) {
+                    Some(note) => order.push(note),
+                    None => assert!(!memory.ring().rewind(&mut receiver)),
+                }
+                memory.ring().give_room(&mut receiver);
+            }
+            let both = sender.join().unwrap();
+            assert_eq!(drain(&memory, &mut receiver, order), [1, 2, 3, 4][..if both { 4 } else { 3 }]);
+        });
+    }
+}
+
+#[test]
 fn loom_a_receiver_that_sleeps_is_woken() {
     loom::model(|| {
         let memory = Memory::new(2);
