@@ -466,6 +466,7 @@ impl Head {
 
     fn declare_broken(&self, rank: u32) {
         self.broken.0.store(rank.wrapping_add(1), Ordering::Release);
+        fence(Ordering::SeqCst); // before what the caller changes next: see `Node::died_meanwhile`
     }
 
     #[inline]

@@ -95,6 +95,8 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let node = &mut shared.node;
     let mut fault = plan.fault.clone().or_else(|| plan.operands.load().err());
     let result = match how {
+        // Before the memory was set up, it was unknown whether members can read each other's memory.
+        How::Pull(..) if !node.pulls() => Ok(Rest::All),
         _ if fault.is_some() => complete(guard, &plan.members, node, refuse).map(|()| Rest::Nothing),
         How::Slots(call, parts) => {
             let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref(), parts, node.shape());
@@ -102,8 +104,6 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
                 node.measured(call, Way::Slots, |node| complete(guard, &plan.members, node, |node| work.poll(node)));
             result.map(|()| Rest::Nothing)
         }
-        // Before the memory was set up, it was unknown whether members can read each other's memory.
-        How::Pull(..) if !node.pulls() => Ok(Rest::All),
         How::Pull(call, parts) => {
             let mut pull = Pull::new(call, &plan.operands, plan.reduction.as_ref(), parts);
             let result =

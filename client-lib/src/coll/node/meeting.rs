@@ -5,6 +5,7 @@ use super::counting::Sign;
 use super::mailboxes::{Awaited, Mailboxes};
 use super::{Arrival, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
+use crate::shared_memory::sync::{Ordering, fence};
 use crate::transport::shm::hint;
 
 impl Node {
@@ -52,6 +53,12 @@ impl Node {
     #[inline(always)]
     pub(super) fn died<T>(&self) -> Option<MpiResult<T>> {
         self.broken().map(|rank| Err(died(rank)))
+    }
+
+    /// The error of a call in which memory was read until now, if a member has died: another one may have noticed that, and left the call.
+    pub(super) fn died_meanwhile(&self) -> Option<MpiError> {
+        fence(Ordering::SeqCst);
+        self.broken().map(died)
     }
 
     /// After an arrival at a barrier: the last member to arrive ends it, but if members share cores, the first member does. What follows a

@@ -81,6 +81,8 @@ impl<'a> Pull<'a> {
                     }
                     self.went_well = Some(self.read(node, number));
                 }
+                // A member that has seen a death has returned, and may have changed what others were still reading.
+                Some(_) if let Some(died) = node.died_meanwhile() => return Some(Err(died)),
                 Some(_) => return Some(Ok(self.counts(node, number))),
             }
         }

@@ -169,7 +169,8 @@ impl<'a> UnevenWork<'a> {
         let mut waits = self.waits;
         let met = node.meet(&mut waits, Awaited::All, true, |node| node.report_reads(well));
         self.waits = waits;
-        Some(met?.map(|number| {
+        let met = met?.and_then(|number| node.died_meanwhile().map_or(Ok(number), Err));
+        Some(met.map(|number| {
             if node.all_read(number) {
                 return Rest::Nothing;
             }

@@ -184,9 +184,12 @@ pub(super) fn class(call: Call, size: u32) -> Option<u32> {
         Call::Alltoall { block, .. } if size == 2 => (SHORTEST..READ_FROM).contains(&block).then_some(1),
         // 16, 32 and 64 KiB.
         Call::Alltoall { block, .. } if block <= PIECED_FOR_EACH => Some(2 + doublings(block)?),
-        // From 16, 32, 64 KiB and so on, up to 4 MiB or as long as they can go through slots.
+        // From 16, 32, 64 KiB and so on, up to 4 MiB or as long as they can go through slots. A root in place keeps the result of a reduce apart, and the
+        // others do not know whether it is.
         Call::Gather { block, .. } if size > 2 && block <= PIECED => Some(GATHERS + doublings(block)?),
-        Call::Reduce { vector, .. } if size > 2 => Some(REDUCES + doublings(vector.len().min(PIECED))?),
+        Call::Reduce { vector, .. } if size > 2 && vector.len() <= KEPT => {
+            Some(REDUCES + doublings(vector.len().min(PIECED))?)
+        }
         Call::Bcast { len, .. } if size > 2 && len <= LONGEST_BCAST => Some(BCASTS + doublings(len)?),
         _ => None,
     }

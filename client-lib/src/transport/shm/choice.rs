@@ -79,7 +79,8 @@ impl Choice {
 
     /// A choice of which is known that the ways cost about as much; half as many samples as usual show whether they do.
     pub fn like_this(self) -> Self {
-        Self { samples: self.samples.map(|samples| samples.min(ENOUGH / 2)), ..self }
+        let samples = self.samples.map(|samples| samples.min(ENOUGH / 2));
+        Self { cost: self.cost, samples, tried: [LATE.wrapping_neg(); 2], uses: 0 }
     }
 
     /// By how many ticks the second way is faster for this many bytes; 0 if it is slower. While its cost is unknown: the whole cost of the
@@ -348,6 +349,27 @@ mod tests {
         assert_eq!(firsts, 2);
         (0..ENOUGH).for_each(|_| choice.learn_least(Way::First, 100, 1024));
         assert_eq!((choice.samples, choice.best()), ([ENOUGH; 2], Some(Way::Second)));
+    }
+
+    #[test]
+    fn what_is_like_a_known_choice_is_explored_soon_however_old_that_is() {
+        let mut known = Choice::default();
+        let learned = |choice: &mut Choice, uses: usize, costs: [u64; 2]| {
+            let seconds = (0..uses).filter(|_| {
+                let (way, _) = choice.choose();
+                choice.learn_least(way, costs[way as usize], 1024);
+                way == Way::Second
+            });
+            seconds.count()
+        };
+        learned(&mut known, 1000, [100, 300]);
+        assert!(known.is_explored());
+        let mut new = known.like_this();
+        assert_eq!((new.is_explored(), new.is_new(), new.best()), (false, false, Some(Way::First)));
+        // Two samples of each, and then rarely one of the second way, as if nothing had been learned from the other.
+        assert_eq!(learned(&mut new, 4, [100, 300]), 2);
+        assert!(new.is_explored());
+        assert!(learned(&mut new, 1000, [100, 300]) <= 8);
     }
 
     #[test]

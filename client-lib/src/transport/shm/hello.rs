@@ -6,7 +6,7 @@ use crate::transport::name::ProcessName;
 /// The first eight bytes; a process with another byte order sends them reversed.
 const MAGIC: u64 = u64::from_ne_bytes(*b"rsd-shm\n").to_be();
 /// Raised whenever a shared format changes: frames, ring, cells, this packet.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// How a process introduces itself. Two descriptors accompany the packet: its segment and its doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -136,6 +136,20 @@ fn connect(world: &mut [Process]) {
     world[1].inbox.frames.clear();
 }
 
+/// Sends frames one at a time, until their receiver has gone back to the first slot of its ring of 128.
+fn rewind(world: &mut [Process], from: u32, to: u32) {
+    for seed in 0..100 {
+        send(world, from, to, &EAGER, &pattern(seed, seed));
+        let process = &mut world[to as usize];
+        process.poll();
+        assert_eq!(process.inbox.frames.pop(), Some((Peer(from), EAGER, pattern(seed, seed))));
+        process.poll();
+    }
+    let used: usize = (0..100).map(|len| slots_of(16 + len)).sum();
+    let at = world[to as usize].shm.receiver.next();
+    assert!(at > used as u64, "it is at {at}, after {used} slots, and has skipped none");
+}
+
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + seed * 7 + (at >> 8)) as u8).collect()
 }
@@ -171,6 +185,40 @@ fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
         assert_eq!(frames.collect::<Vec<_>>(), sent);
         assert!(process.inbox.lost.is_empty());
         assert_eq!(process.shm.strays, 0);
+    }
+}
+
+#[test]
+fn a_ring_that_has_gone_back_to_its_first_slot_is_filled_and_emptied_in_order() {
+    let mut world: [Process; 2] = world("gone back", |config| ShmConfig { slots: 128, ..config });
+    connect(&mut world);
+    rewind(&mut world, 0, 1);
+    for round in 0..5 {
+        let mut sent = Vec::new();
+        loop {
+            let bytes = pattern(sent.len() * 3 % 265, sent.len() + round);
+            match world[0].try_send(1, &EAGER, &bytes) {
+                Ok(()) => sent.push((Peer(0), EAGER, bytes)),
+                refused => break assert_eq!(refused, Err(Refusal::Full)),
+            }
+        }
+        assert!(sent.len() >= 128 / LONGEST, "{} fit", sent.len());
+        // It sleeps until there is room.
+        assert!(world[0].shm.prepare_sleep());
+        while world[1].inbox.frames.len() < sent.len() {
+            world[1].poll();
+        }
+        assert_eq!(std::mem::take(&mut world[1].inbox.frames), sent);
+        let mut bell = [PollFd::new(world[0].shm.fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut bell, PollTimeout::ZERO), Ok(1), "there is room again");
+        world[0].shm.awake();
+        world.iter_mut().for_each(Process::poll);
+        for seed in 0..70 {
+            send(&mut world, 0, 1, &EAGER, &pattern(8, seed));
+            world[1].poll();
+            assert_eq!(world[1].inbox.frames.pop(), Some((Peer(0), EAGER, pattern(8, seed))));
+            world[1].poll();
+        }
     }
 }
 

@@ -192,7 +192,8 @@ fn rooted_calls_have_classes_by_their_lengths() {
     assert_eq!(lengths.map(bcast), of(bcasts, bcast(16 * KIB).unwrap()));
     let reduce =
         |len| Call::Reduce { root: 0, vector: Vector { count: len, unit: 1 }, commutes: true, in_place: false };
-    assert_eq!(class(reduce(64 << 20), 3), class(reduce(4096 * KIB), 3));
+    assert_eq!(class(reduce(16 << 20), 3), class(reduce(4096 * KIB), 3));
+    assert_eq!(class(reduce((16 << 20) + 1), 3), None);
     assert!(class(reduce(4096 * KIB), 3) < bcast(16 * KIB) && gather(4096 * KIB) < class(reduce(16 * KIB), 3));
     assert_eq!(bcast(1024 * KIB), Some(CLASSES as u32 - 1));
 }

@@ -22,8 +22,17 @@ fn until_lost(process: &mut Process) -> (Vec<Vec<u8>>, String) {
 
 #[test]
 fn frames_sent_before_a_death_arrive_before_the_death_is_reported() {
-    let mut world: [Process; 2] = world("death", |config| config);
-    connect(&mut world);
+    for slots in [16, 128] {
+        let mut world: [Process; 2] = world(&format!("death {slots}"), |config| ShmConfig { slots, ..config });
+        connect(&mut world);
+        if slots == 128 {
+            rewind(&mut world, 1, 0);
+        }
+        frames_arrive_before_the_death(world);
+    }
+}
+
+fn frames_arrive_before_the_death(world: [Process; 2]) {
     let [mut first, mut second] = world;
     assert_eq!(second.try_send(0, &EAGER, b"small"), Ok(()));
     assert_eq!(second.try_send(0, &EAGER, &pattern(5000, 1)), Ok(()));
@@ -81,10 +90,16 @@ fn a_doubted_peer_is_lost_at_once_and_the_known_reason_is_named() {
 
 #[test]
 fn slots_claimed_by_a_dead_peer_do_not_block_the_others() {
-    for count in 1..=LONGEST {
-        let mut world: [Process; 3] = world(&format!("claimed {count}"), |config| config);
+    for (count, slots) in (1..=LONGEST).flat_map(|count| [(count, 16), (count, 128)]) {
+        let mut world: [Process; 3] =
+            world(&format!("claimed {count} {slots}"), |config| ShmConfig { slots, ..config });
         send(&mut world, 2, 0, &EAGER, &[]);
         send(&mut world, 1, 0, &EAGER, &[]);
+        if slots == 128 {
+            world[0].poll();
+            world[0].inbox.frames.clear();
+            rewind(&mut world, 1, 0);
+        }
         let [mut first, second, mut third] = world;
         first.poll();
         first.inbox.frames.clear();
@@ -101,7 +116,7 @@ fn slots_claimed_by_a_dead_peer_do_not_block_the_others() {
         drop(second);
         let (frames, _) = until_lost(&mut first);
         assert_eq!(frames, [b"after".to_vec()]);
-        for _ in 0..50 {
+        for _ in 0..200 {
             assert_eq!(third.try_send(0, &EAGER, b"more"), Ok(()));
             first.poll();
         }
