@@ -2,10 +2,11 @@
 
 use rsd_tests::hosts::{Host, Plan};
 
-/// Runs a command on another host over ssh, with this many seconds for the connection and the server's greeting; `from` may log in there.
+/// Runs a command on another host over ssh, with this many seconds for the connection and the server's greeting; `from` may log in there. What it
+/// says names each step, in case one takes long.
 fn ssh_within(seconds: u32, from: &Host, to: &str, command: &str) -> rsd_tests::Call {
     let limit = format!("ConnectTimeout={seconds}");
-    let options = ["-o", "StrictHostKeyChecking=accept-new", "-o", &limit, "-o", "BatchMode=yes"];
+    let options = ["-v", "-o", "StrictHostKeyChecking=accept-new", "-o", &limit, "-o", "BatchMode=yes"];
     from.call("ssh").args(options).args([to, command])
 }
 
