@@ -171,7 +171,10 @@ const NO_LINK: u16 = u16::MAX;
 const LOOK_EVERY: u32 = 1024;
 const LOOK_EVERY_UNSETTLED: u32 = 16;
 
-/// In the lower half of a note, beside the length of the frame's head: the payload is in a cell.
+/// In the lower half of a note: the length of a payload in slots.
+const LEN: u32 = 0x1ff;
+const _: () = assert!(LONGEST * DATA <= LEN as usize);
+/// The payload is in a cell.
 const IN_CELL: u32 = 0x200;
 /// The receiver must report how many ticks its copy took.
 const TIMED: u32 = 0x400;

@@ -104,7 +104,7 @@ impl<'a> Pull<'a> {
         number
     }
 
-    /// The address at which the others find this member's data; 0 if they need none, or if there is no memory for it.
+    /// The address at which the others find this member's data; 0 if none of it is read, or if there is not enough memory for a copy.
     fn address(&mut self, me: u32) -> u64 {
         let Operands { send, recv, .. } = self.operands;
         let (buffer, may_lend) = match self.call {

@@ -5,7 +5,7 @@ use super::choice::ticks;
 use super::geometry::SMALL;
 use super::link::{Link, LinkState};
 use super::ring::{DATA, LONGEST, SlotData, slots_of};
-use super::{CELL_AT, EXPORT, HELP, IN_CELL, LENT, Shm, TIMED};
+use super::{CELL_AT, EXPORT, HELP, IN_CELL, LEN, LENT, Shm, TIMED};
 use crate::engine::frame::Frame;
 use crate::engine::{Peer, Sink};
 use crate::memory::Arrived;
@@ -92,7 +92,7 @@ impl Shm {
             up.streams.peer_requests();
         }
         if note & IN_CELL == 0 {
-            let end = head_len + (note & 0x1ff) as usize;
+            let end = head_len + (note & LEN) as usize;
             let mut pieces = [[0; DATA]; LONGEST];
             let count = slots_of(end);
             let payload = match count {

@@ -188,7 +188,7 @@ impl<'a> Ring<'a> {
     /// is no room. The caller must publish them soon.
     #[inline]
     pub(super) fn claim(self, count: usize, known_head: &mut u64, mut intend: impl FnMut(u64)) -> Option<u64> {
-        // Whoever sees the position to which the receiver has gone back also sees the `head` from before that.
+        // A sender that sees the tail after the receiver has gone back also sees the `head` that the receiver stored before that.
         let mut tail = self.head.tail.0.load(Ordering::Acquire);
         loop {
             if !self.is_free(tail, count, known_head) {
@@ -324,7 +324,7 @@ impl<'a> Ring<'a> {
             *from = earliest;
             return false;
         }
-        // Whoever sees the new tail sees that there is room, even before it sees the head that is reported below.
+        // With this head, a sender that sees the new tail finds room for a frame, even if it does not see the head reported below yet.
         self.head.head.0.store(next, Ordering::Release);
         let again = first + slots;
         if self.head.tail.0.compare_exchange(next, again, Ordering::AcqRel, Ordering::Relaxed).is_err() {
