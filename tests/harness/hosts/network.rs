@@ -196,6 +196,12 @@ fn configuration(plan: &Plan, host: &Planned) -> String {
         }
         // The same holds for link-local addresses, to which nothing can be bound until then.
         text += &format!("link set eth{at} addrgenmode none\nlink set eth{at} up\n");
+        // A router asks with it for the neighbour that a forwarded packet goes to. Without one it forwards only to those
+        // that asked for it a few seconds ago.
+        let routes = plan.hosts().iter().any(|other| other.gate == Some(host.number));
+        if routes && plan.addresses(*lan, host.number).iter().any(IpAddr::is_ipv6) {
+            text += &format!("address add fe80::{:x}/64 dev eth{at} nodad\n", host.number);
+        }
     }
     if let (Some(gate), [lan, ..]) = (host.gate, host.lans.as_slice()) {
         for address in plan.addresses(*lan, gate) {
