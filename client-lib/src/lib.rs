@@ -30,6 +30,7 @@ pub mod device;
 pub mod engine;
 pub mod error;
 mod exports;
+mod hint;
 pub mod memory;
 pub mod object;
 pub mod op;

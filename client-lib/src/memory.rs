@@ -19,6 +19,7 @@ use crate::copy::copy;
 use crate::datatype::{Layout, Sign};
 use crate::device::{Found, Part};
 use crate::error::MpiResult;
+use crate::hint;
 
 /// Memory that the user lends for one operation. Cheap to clone: it does not own the memory.
 #[derive(Debug, Clone)]
@@ -206,6 +207,31 @@ impl Buffer {
                 Self { base: self.base, len, shape: Shape::Scattered { layout: Arc::clone(layout), start: start + at } }
             }
             Shape::Device(part) => Self { base: self.base, len, shape: Shape::Device(part.part(at, len)) },
+        }
+    }
+
+    /// Prefetches the first lines of a buffer that a message will be sent from. Otherwise they would be waited for after what the library has to
+    /// do first, such as an atomic operation.
+    #[inline(always)]
+    pub fn will_be_read(&self) {
+        self.first_lines(hint::reading);
+    }
+
+    /// Prefetches the first lines of a buffer that a message will be received into: they come while the process waits for the message. Otherwise
+    /// the stores to them would hold up those that follow, which may be the process's answer.
+    #[inline(always)]
+    pub fn will_be_written(&self) {
+        self.first_lines(hint::writing);
+    }
+
+    #[inline(always)]
+    fn first_lines(&self, prefetch: impl Fn(*const u8)) {
+        const LINE: usize = 64;
+        // The processor itself prefetches the rest of a longer copy.
+        const MOST: usize = 4 * LINE;
+        let Shape::Contiguous = self.shape else { return };
+        for at in (0..self.len.min(MOST)).step_by(LINE) {
+            prefetch(self.base.wrapping_add(at));
         }
     }
 

@@ -126,6 +126,7 @@ macro_rules! sends {
             // SAFETY: the caller's promise.
             let sending = unsafe { sending(&guard, buf, count, datatype, dest, tag, comm)? };
             let Some(to) = sending.to else { return Ok(()) };
+            sending.buffer.will_be_read();
             if $buffered {
                 return guard.send_buffered(comm, sending.envelope, to, &sending.buffer);
             }
@@ -227,6 +228,7 @@ pub unsafe fn recv(
         unsafe { put_status(status, Status::PROC_NULL) };
         return Ok(());
     };
+    receiving.buffer.will_be_written();
     let started = guard.recv(receiving.context, source, receiving.tag, receiving.buffer);
     let outcome = blocking(&mut guard, started);
     // SAFETY: the caller's promise.
@@ -256,6 +258,7 @@ pub unsafe fn irecv(
     let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
     let handle = match receiving.source {
         Some(source) => {
+            receiving.buffer.will_be_written();
             let started = guard.recv(receiving.context, source, receiving.tag, receiving.buffer);
             keep(&mut guard, started, true, comm)?
         }

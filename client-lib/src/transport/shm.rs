@@ -31,7 +31,6 @@ mod device;
 mod foreign;
 mod geometry;
 mod hello;
-pub(crate) mod hint;
 mod lend;
 mod link;
 mod member;

@@ -37,7 +37,7 @@ const CRATES: [Crate; 10] = [
         root: "client-lib/src/lib.rs",
         layers: &[
             "abi",
-            "error copy",
+            "error copy hint",
             "datatype",
             "device",
             "settings memory op",

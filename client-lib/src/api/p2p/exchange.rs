@@ -86,6 +86,8 @@ fn exchange(guard: &mut Guard<'_>, sending: Sending, receiving: Receiving, statu
 
 /// Starts both, the receive first; nothing is started for `MPI_PROC_NULL`.
 fn start(state: &mut State, sending: Sending, receiving: Receiving) -> (Option<Started>, Option<Started>) {
+    sending.buffer.will_be_read();
+    receiving.buffer.will_be_written();
     let received =
         receiving.source.map(|source| state.engine.recv(receiving.context, source, receiving.tag, receiving.buffer));
     let sent = sending.to.map(|to| state.engine.send(sending.envelope, to, Mode::Standard, sending.buffer));

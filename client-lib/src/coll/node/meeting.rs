@@ -5,8 +5,8 @@ use super::counting::Sign;
 use super::mailboxes::{Awaited, Mailboxes};
 use super::{Arrival, Node, REVOKED};
 use crate::error::{MpiError, MpiResult};
+use crate::hint;
 use crate::shared_memory::sync::{Ordering, fence};
-use crate::transport::shm::hint;
 
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have

@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 
 use super::choice::Way;
 use super::geometry::{CellHead, Geometry, LARGE, SMALL};
-use super::hint;
 use super::segment::Segment;
+use crate::hint;
 use crate::shared_memory::sync::{Ordering, fence_after_rmw};
 
 /// States of a cell.

@@ -31,7 +31,8 @@
     reason = "slots are written and read through pointers; the ring defines which process may do so"
 )]
 
-use super::{NO_LINK, hint};
+use super::NO_LINK;
+use crate::hint;
 use crate::memory::Room;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
 

@@ -1,4 +1,4 @@
-//! Prefetch hints: a line comes from another core while this one has other work.
+//! Prefetch hints: a line comes from another core, or from memory, while this one has other work.
 
 #![cfg_attr(all(target_arch = "x86_64", not(loom)), expect(unsafe_code, reason = "instructions without a safe form"))]
 
@@ -6,7 +6,7 @@
 #[inline(always)]
 pub(crate) fn writing<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
+    // SAFETY: a hint, which never faults; processors that do not support it ignore it.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) value.cast::<u8>(), options(nostack, preserves_flags, readonly));
     }
@@ -18,7 +18,7 @@ pub(crate) fn writing<T: ?Sized>(value: *const T) {
 #[inline(always)]
 pub(crate) fn reading<T: ?Sized>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
+    // SAFETY: a hint, which never faults; processors that do not support it ignore it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(value.cast());
     }
