@@ -39,7 +39,7 @@ pub(crate) struct Link {
 /// Longer messages wait for the receiver.
 pub(crate) const EAGER: u64 = 64 << 10;
 
-/// Shared memory as measured on this project's machines (tests/bench/README.md: 0.13 to 0.34 us for 8 bytes, 6 to 7 us for 64 KiB). The
+/// Shared memory as measured on this project's machines (tests/bench/mpi/README.md: 0.13 to 0.34 us for 8 bytes, 6 to 7 us for 64 KiB). The
 /// bandwidth of a node's memory is that of eight channels of DDR4-3200, half of it read and half written.
 const SHARED: Link = Link { send: 60.0, recv: 60.0, latency: 150.0, core: 16.0 };
 
