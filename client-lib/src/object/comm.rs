@@ -375,8 +375,8 @@ fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
         Request::General(_) | Request::Creation { .. } | Request::Flush { .. } | Request::Recovery { .. } => false,
-        // Nothing is sent.
-        Request::Posted { .. } => false,
+        // Although nothing is sent: it must not take the revocation of a later communicator with the same context for one of its own.
+        Request::Posted { comm: on, .. } => *on == comm,
         Request::Collective { comm: on, .. } | Request::Partitioned { comm: on, .. } => *on == comm,
         Request::Persistent(persistent) => persistent.comm == comm,
     }

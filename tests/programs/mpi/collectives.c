@@ -266,6 +266,44 @@ static void varying(long count) {
     free(result);
 }
 
+/* The first and the last rank exchange a block. Where nothing is sent or received, any displacement will do. */
+static void far_places(void) {
+    enum { COUNT = 4000 };
+    MPI_Count counts[n];
+    MPI_Aint places[n];
+    int other = me == 0 ? n - 1 : me == n - 1 ? 0 : -1;
+    for (int r = 0; r < n; r++) {
+        counts[r] = r == other ? COUNT : 0;
+        places[r] = r == other ? 0 : (MPI_Aint)1 << 61;
+    }
+    int *mine = given(me, COUNT), *got = blank(COUNT);
+    RUN(MPI_Alltoallv_c, MPI_Ialltoallv_c, MPI_Alltoallv_init_c, mine, counts, places, MPI_INT, got, counts, places, MPI_INT);
+    CHECK(other < 0 ? is_blank(got, COUNT) : is_from(got, other, 0, COUNT));
+    free(mine);
+    free(got);
+}
+
+/* In a reduce-scatter, ranks without a part may pass MPI_IN_PLACE or not, whatever the others do. */
+static void in_place_on_some(long count) {
+    int counts[n];
+    for (int turn = 0; turn < 4; turn++) {
+        long whole = 0, before = 0;
+        for (int r = 0; r < n; r++) {
+            counts[r] = r % 2 == turn % 2 ? 0 : (int)count;
+            whole += counts[r];
+            before += r < me ? counts[r] : 0;
+        }
+        int *data = given(me, whole), *apart = blank(counts[me] + 1), in_place = (counts[me] == 0) == turn / 2;
+        if (in_place)
+            RUN(MPI_Reduce_scatter, MPI_Ireduce_scatter, MPI_Reduce_scatter_init, MPI_IN_PLACE, data, counts, MPI_INT, MPI_SUM);
+        else
+            RUN(MPI_Reduce_scatter, MPI_Ireduce_scatter, MPI_Reduce_scatter_init, data, apart, counts, MPI_INT, MPI_SUM);
+        CHECK(is_sum(in_place ? data : apart, 0, n, before, counts[me]) && is_blank(apart + counts[me], 1));
+        free(data);
+        free(apart);
+    }
+}
+
 /* Every second int of the memory, on both sides; and a type on one side only. */
 static void with_gaps(long count) {
     MPI_Datatype every_second;
@@ -541,12 +579,16 @@ static void everything(MPI_Comm of) {
             among_all(lengths[l]);
             if (l < 5) {
                 varying(lengths[l]);
+                in_place_on_some(lengths[l]);
                 with_gaps(lengths[l]);
             }
             if (lengths[l])
                 of_the_user(lengths[l]);
         }
         one_long_block();
+        far_places();
+        if (!few && n == 2)
+            in_place_on_some(5 << 20);
     }
     predefined();
     overlapping();

@@ -57,10 +57,11 @@ fn describe(state: &State, name: &str, plan: &Plan, way: Way) -> String {
             Call::Reduce { root, vector, .. } => {
                 format!(" with root {root}, {}", data(either, vector.count * vector.unit))
             }
-            Call::Allreduce { vector, in_place, .. }
-            | Call::Scan { vector, in_place }
-            | Call::Exscan { vector, in_place } => {
+            Call::Allreduce { vector, in_place, .. } => {
                 format!(" of {}{}", data(either, vector.count * vector.unit), everywhere(in_place))
+            }
+            Call::Scan { vector, .. } | Call::Exscan { vector, .. } => {
+                format!(" of {}", data(either, vector.count * vector.unit))
             }
             Call::ReduceScatterBlock { block, in_place, .. } => {
                 format!(" of {} for each rank{}", data(either, block.count * block.unit), everywhere(in_place))
@@ -75,8 +76,8 @@ fn describe(state: &State, name: &str, plan: &Plan, way: Way) -> String {
             let lens = plan.operands.recv_from.iter().map(|buffer| buffer.len() as u64);
             text += &format!(" of {}{}", lengths(lens), everywhere(*in_place));
         }
-        What::Varied(Varied::ReduceScatter { parts, in_place, .. }) => {
-            text += &format!(" of {}{}", lengths(parts.iter().map(|part| part.1)), everywhere(*in_place));
+        What::Varied(Varied::ReduceScatter { parts, .. }) => {
+            text += &format!(" of {}", lengths(parts.iter().map(|part| part.1)));
         }
         What::Call(_) | What::Uneven(Uneven::Alltoall { .. }) | What::Schedule(_) => {}
     }

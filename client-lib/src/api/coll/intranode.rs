@@ -57,7 +57,7 @@ fn how<'a>(plan: &'a Plan, node: Option<&Node>) -> Option<How<'a>> {
             Way::Slots => Some(How::Slots(*call, None)),
             Way::Pull => Some(How::Pull(*call, None)),
         },
-        What::Varied(varied) => match way(varied.call())? {
+        What::Varied(varied) => match way(varied.call_of_all())? {
             Way::Slots => Some(How::Slots(varied.call(), varied.parts())),
             Way::Pull => Some(How::Pull(varied.call(), varied.parts())),
         },

@@ -131,6 +131,16 @@ impl Varied {
         }
     }
 
+    /// The same call as all members know it: in a reduce-scatter, some may be in place and others not (MPI 5.0 §6.10.2).
+    pub(super) fn call_of_all(&self) -> Call {
+        match self.call() {
+            Call::ReduceScatterBlock { block, commutes, .. } => {
+                Call::ReduceScatterBlock { block, commutes, in_place: true }
+            }
+            call => call,
+        }
+    }
+
     pub(super) fn parts(&self) -> Option<&[(u64, u64)]> {
         match self {
             Self::Allgather { .. } => None,

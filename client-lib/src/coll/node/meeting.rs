@@ -8,6 +8,9 @@ use crate::error::{MpiError, MpiResult};
 use crate::hint;
 use crate::shared_memory::sync::{Ordering, fence};
 
+/// An operation that is never reached.
+const NEVER: u64 = 1 << 62;
+
 impl Node {
     /// Continues an operation: arrives at it by `arrive` when its memory is free, and returns its number once the awaited members have
     /// arrived, too. `waits` has the number in between. `is_short`: what this member leaves fits in a note. The error is that a member has died
@@ -51,14 +54,22 @@ impl Node {
 
     /// The error of a call that will never end, if a member has died.
     #[inline(always)]
-    pub(super) fn died<T>(&self) -> Option<MpiResult<T>> {
-        self.broken().map(|rank| Err(died(rank)))
+    pub(super) fn died<T>(&mut self) -> Option<MpiResult<T>> {
+        self.broken().map(|rank| Err(self.leave(rank)))
     }
 
     /// The error of a call in which memory was read until now, if a member has died: another one may have noticed that, and left the call.
-    pub(super) fn died_meanwhile(&self) -> Option<MpiError> {
+    pub(super) fn died_meanwhile(&mut self) -> Option<MpiError> {
         fence(Ordering::SeqCst);
-        self.broken().map(died)
+        self.broken().map(|rank| self.leave(rank))
+    }
+
+    /// Leaves a call that may have gone further with some members than with others. This member no longer knows at which operation they are, so
+    /// it never finds room for another one: all its later calls fail, too.
+    #[cold]
+    fn leave(&mut self, dead: u32) -> MpiError {
+        self.next = NEVER;
+        died(dead)
     }
 
     /// After an arrival at a barrier: the last member to arrive ends it, but if members share cores, the first member does. What follows a

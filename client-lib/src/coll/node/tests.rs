@@ -386,6 +386,37 @@ fn after_the_death_of_a_member_the_others_get_an_error() {
 }
 
 #[test]
+fn a_member_that_has_left_a_call_takes_no_other_one_for_a_later_call_of_its_own() {
+    let (area, _fd) = Area::create(Shape { members: 4, slot: SLOT, in_groups: true }).unwrap();
+    let mut nodes: Vec<Node> = (0..4).map(|rank| Node::new(area.clone(), rank, Box::new(|| ()))).collect();
+    let mut vectors = vec![vec![1; SLOT]; 4];
+    let operands: Vec<Operands> =
+        vectors.iter_mut().map(|words| Operands { recv: lend(words), ..Operands::default() }).collect();
+    let vector = Vector { count: SLOT as u64, unit: 4 };
+    let (call, sum) = (Call::Allreduce { vector, commutes: true, in_place: true }, sum());
+    let mut works: Vec<Work<'_>> =
+        operands.iter().map(|it| Work::new(call, it, Some(&sum), None, nodes[0].shape())).collect();
+    let mut poll = |member: usize| works[member].poll(&mut nodes[member]);
+    // The last one dies when all but the third have arrived at the first of several operations, and only the first one has noticed it.
+    assert!([3, 0, 1].map(&mut poll).iter().all(Option::is_none));
+    area.head().declare_broken(3);
+    assert!(poll(0).unwrap().is_err());
+    // The third one completes this operation, and leaves the next one.
+    assert!(poll(2).unwrap().is_err());
+    // The two have left at different operations.
+    for length in [8, 16, 8] {
+        for member in [2, 0] {
+            let mut words = vec![member; 4];
+            let operands = Operands { recv: lend(&mut words), ..Operands::default() };
+            let call = Call::Bcast { root: 2, len: length };
+            let mut work = Work::new(call, &operands, None, None, nodes[0].shape());
+            let error = work.poll(&mut nodes[member as usize]).unwrap().unwrap_err();
+            assert_eq!(error.text, "rank 3 of the communicator has died");
+        }
+    }
+}
+
+#[test]
 fn a_sleeping_member_is_woken() {
     for members in [2, 4] {
         let (results, rung) = together(members, |node| {

@@ -13,7 +13,7 @@
 use super::mailboxes::{Awaited, Mailboxes};
 use super::offers::Offers;
 use super::way::{PAIRED, PIECED_FOR_EACH, share, uneven};
-use super::work::{REFUSED, disagrees, take};
+use super::work::{disagrees, take};
 use super::{NOTE, Node, offers};
 use crate::coll::operands::Operands;
 use crate::error::{MpiError, MpiResult};
@@ -263,17 +263,17 @@ impl<'a> UnevenWork<'a> {
         number
     }
 
+    /// Whether a member that has left this stamp has refused the call, or called another function.
+    fn differs(&self, stamp: u64) -> bool {
+        stamp >> 32 != self.stamp() >> 32
+    }
+
     /// Whether the members that this one depends on have called the same function.
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        let (kind, me) = (self.stamp() >> 32, node.rank);
-        let differs = |stamp: u64| stamp >> 32 != kind;
-        let differing = match self.awaited(node) {
-            // A member that has refused must not keep the others from their blocks in a gather or scatter: see `read`.
-            Awaited::All if !matches!(self.call, Uneven::Alltoall { .. }) => {
-                let differs = |stamp: u64| differs(stamp) && stamp != REFUSED;
-                (0..node.size()).find(|it| *it != me && differs(node.stamp(number, *it)))
-            }
-            awaited => node.differing(number, awaited, differs),
+        let differing = match (self.call, self.awaited(node)) {
+            // One that has not must not keep the others from their blocks: see `read`.
+            (Uneven::Gather { .. } | Uneven::Scatter { .. }, Awaited::All) => None,
+            (_, awaited) => node.differing(number, awaited, |stamp| self.differs(stamp)),
         };
         differing.map_or(Ok(()), |member| Err(disagrees(node, number, member)))
     }
@@ -296,7 +296,7 @@ impl<'a> UnevenWork<'a> {
                 for member in others {
                     let stamp = node.stamp(number, member);
                     let (len, into) = (stamp as u32 as usize, &recv_from[member as usize]);
-                    if stamp == REFUSED {
+                    if self.differs(stamp) {
                         self.fault = Some(disagrees(node, number, member));
                     } else if len > most_for_root(node) {
                         self.rest.push(member);
@@ -310,11 +310,12 @@ impl<'a> UnevenWork<'a> {
             }
             Uneven::Scatter { root, .. } if root != me => self.read_block(node, number, root, &recv.buffer),
             Uneven::Scatter { in_place, .. } => {
-                let most = most(self.call, node);
-                for member in others.filter(|member| send_to[*member as usize].len() > most) {
-                    match node.stamp(number, member) {
-                        REFUSED => self.fault = Some(disagrees(node, number, member)),
-                        _ => self.rest.push(member),
+                let (most, has_waited) = (most(self.call, node), self.awaited(node) == Awaited::All);
+                for member in others.filter(|_| has_waited) {
+                    if self.differs(node.stamp(number, member)) {
+                        self.fault = Some(disagrees(node, number, member));
+                    } else if send_to[member as usize].len() > most {
+                        self.rest.push(member);
                     }
                 }
                 if !in_place {

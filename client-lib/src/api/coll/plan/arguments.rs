@@ -137,6 +137,8 @@ pub(super) unsafe fn places(
         if count > 0 && address.is_null() && displacement != 0 && is_basic && !is_bottom {
             return Err(MpiError::buffer(format!("the buffer is null, for {count} elements of rank {rank}")));
         }
+        // Where nothing is, any displacement will do.
+        let displacement = if count == 0 { 0 } else { displacement };
         let offset = displacement.checked_mul(extent).and_then(|offset| isize::try_from(offset).ok());
         let offset = offset.ok_or_else(|| MpiError::arg(format!("the displacement {displacement} is too large")))?;
         let address = address.wrapping_byte_offset(offset);

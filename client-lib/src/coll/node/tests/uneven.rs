@@ -343,3 +343,33 @@ fn a_member_that_leaves_garbage_leads_no_other_out_of_its_slot() {
         assert_eq!(results, [true, true], "{garbage}");
     }
 }
+
+/// One member calls something else; the others have long blocks, which go as messages.
+fn beside_another_call(rooted: Uneven, node: &mut Node) -> (MpiResult<Rest>, Option<MpiError>) {
+    if node.rank == 2 {
+        let (call, operands) = (Call::Barrier, Operands::default());
+        let ended = wait(&mut Work::new(call, &operands, None, None, node.shape()), node);
+        return (ended.map(|()| Rest::Nothing), None);
+    }
+    let (mut own, mut all) = (vec![node.rank; SLOT], vec![vec![7; SLOT]; 3]);
+    let blocks = |all: &mut [Vec<u32>]| if node.rank == 0 { lend_all(all) } else { [].into() };
+    let operands = match rooted {
+        Uneven::Gather { .. } => Operands { send: lend(&mut own), recv_from: blocks(&mut all), ..Operands::default() },
+        _ => Operands { recv: lend(&mut own), send_to: blocks(&mut all), ..Operands::default() },
+    };
+    end(UnevenWork::new(rooted, &operands, node), node)
+}
+
+#[test]
+fn a_member_that_calls_something_else_does_not_keep_the_others_from_their_long_blocks() {
+    let (root, in_place) = (0, false);
+    for rooted in [Uneven::Gather { root, in_place }, Uneven::Scatter { root, in_place }] {
+        let (results, _) = together(3, |node| beside_another_call(rooted, node));
+        let [(root, fault), (member, none), (other, _)] = &results[..] else { unreachable!("three members") };
+        // Otherwise one of these two would wait for the other one's message forever.
+        assert_eq!((root, member, none), (&Ok(Rest::Of(vec![1])), &Ok(Rest::Of(vec![1])), &None));
+        let text = "rank 2 called a different collective function, or passed a different length or root";
+        assert_eq!(fault.as_ref().unwrap().text, text);
+        assert!(other.is_err());
+    }
+}
