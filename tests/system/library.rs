@@ -9,9 +9,10 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All programs that run on any number of ranks.
-const PROGRAMS: [&str; 26] = [
+const PROGRAMS: [&str; 27] = [
     "p2p",
     "requests",
+    "buffered",
     "datatypes",
     "comms",
     "making",
@@ -327,6 +328,12 @@ fn waiting_for_a_process_that_has_finalized_in_silence_is_an_error() {
 fn memory_that_a_call_cannot_get_is_an_error() {
     let dvm = Dvm::start(1);
     assert_eq!(dvm.rsctl(["run", "-n", "2", &ours("exhausted")]).ok(), "exhausted ok on 2\n");
+}
+
+#[test]
+fn a_call_without_room_for_its_request_starts_nothing() {
+    let dvm = Dvm::start(1);
+    assert_eq!(dvm.rsctl(["run", "-n", "2", &ours("crowded")]).ok(), "crowded ok on 2\n");
 }
 
 #[test]

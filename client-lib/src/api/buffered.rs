@@ -12,7 +12,7 @@ use crate::abi::{CommHandle, RequestHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
 use crate::object::requests::Request;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, State};
 
 /// `MPI_Buffer_attach`.
 ///
@@ -147,31 +147,40 @@ pub unsafe fn session_iflush_buffer(rt: &Runtime, session: SessionHandle, reques
 unsafe fn start_flush(rt: &Runtime, owner: Owner, request: *mut RequestHandle) -> MpiResult {
     check_place(request)?;
     let mut state = rt.lock();
-    let until = state.buffered.sent(owner);
+    let until = state.buffered.sent();
     let handle = add(&mut state, Request::Flush { owner, until })?;
     // SAFETY: the caller's promise.
     unsafe { put(request, handle) }
 }
 
 fn attach(rt: &Runtime, owner: Owner, buffer: *mut c_void, size: i64) -> MpiResult {
-    let automatic = buffer.addr() == MPI_BUFFER_AUTOMATIC;
+    if buffer.addr() == MPI_BUFFER_AUTOMATIC {
+        // Whatever its size is said to be.
+        return rt.lock().buffered.attach(owner, buffer, None);
+    }
     let size = usize::try_from(size).map_err(|_| MpiError::arg(format!("invalid buffer size {size}")))?;
     if buffer.is_null() && size > 0 {
         return Err(MpiError::buffer("the buffer is null"));
     }
-    rt.lock().buffered.attach(owner, buffer, (!automatic).then_some(size))
+    rt.lock().buffered.attach(owner, buffer, Some(size))
 }
 
+/// Waits for the messages that are in the buffer now, not for those of other threads that follow.
 fn flush(rt: &Runtime, owner: Owner) {
-    rt.wait(rt.lock(), |state| (!state.buffered.is_busy(owner, &mut state.engine)).then_some(()));
+    let mut guard = rt.lock();
+    let until = guard.buffered.sent();
+    guard.wait(|State { buffered, engine, .. }| buffered.is_flushed(owner, until, engine).then_some(()));
 }
 
 unsafe fn detach(rt: &Runtime, owner: Owner, buffer_addr: *mut c_void, size: IntsOut) -> MpiResult {
     if buffer_addr.is_null() || size.is_null() {
         return Err(MpiError::arg("a result pointer is null"));
     }
-    flush(rt, owner);
-    let (address, length) = rt.lock().buffered.detach(owner).unwrap_or((std::ptr::null_mut(), Some(0)));
+    let mut guard = rt.lock();
+    // With the same guard, so that no other thread sends a message in between.
+    guard.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
+    let (address, length) = guard.buffered.detach(owner).unwrap_or((std::ptr::null_mut(), Some(0)));
+    drop(guard);
     // SAFETY: the caller's promise: the address of an address.
     unsafe {
         put(buffer_addr.cast::<*mut c_void>(), address)?;

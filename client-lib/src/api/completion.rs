@@ -9,7 +9,7 @@ mod several;
 
 use std::ffi::c_int;
 
-use super::args::{put, put_status};
+use super::args::{check_place, put, put_status};
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Active, Request, Start};
@@ -238,8 +238,21 @@ pub unsafe fn status_set_cancelled(_: &Runtime, status: *mut Status, flag: c_int
     unsafe { (*status).set_cancelled(flag != 0) };
     Ok(())
 }
+
 /// Adds a request; returns its handle.
 #[inline]
 pub fn add(state: &mut State, request: Request) -> MpiResult<RequestHandle> {
-    state.requests.add(request).ok_or_else(|| MpiError::no_mem("too many requests (two million)"))
+    state.requests.add(request).ok_or_else(too_many)
+}
+
+/// Whether there is room for a request and a place for its handle. Checked before anything is started, because a start cannot be undone.
+#[inline]
+pub(super) fn check_room(state: &State, place: *const RequestHandle) -> MpiResult {
+    check_place(place)?;
+    if state.requests.has_room() { Ok(()) } else { Err(too_many()) }
+}
+
+#[cold]
+fn too_many() -> MpiError {
+    MpiError::no_mem("too many requests (two million)")
 }

@@ -6,8 +6,8 @@ mod exchange;
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{self, put, put_status};
-use super::completion::add;
+use super::args::{self, check_place, put, put_status};
+use super::completion::{add, check_room};
 use crate::abi::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Status};
 use crate::engine::{Envelope, Mode, Outcome, Peer, Probed, Source, Started, TagMatch};
 use crate::error::{MpiError, MpiResult};
@@ -154,6 +154,7 @@ macro_rules! sends {
             let mut guard = rt.lock();
             // SAFETY: the caller's promise.
             let sending = unsafe { sending(&guard, buf, count, datatype, dest, tag, comm)? };
+            check_room(&guard, request)?;
             let handle = match sending.to {
                 None => RequestHandle::sent(),
                 Some(to) if $buffered => {
@@ -256,6 +257,7 @@ pub unsafe fn irecv(
     let mut guard = rt.lock();
     // SAFETY: the caller's promise.
     let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
+    check_room(&guard, request)?;
     let handle = match receiving.source {
         Some(source) => {
             receiving.buffer.will_be_written();
@@ -454,8 +456,10 @@ pub unsafe fn mprobe(
     message: *mut MessageHandle,
     status: *mut Status,
 ) -> MpiResult {
+    check_place(message)?;
     let mut guard = rt.lock();
     let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    guard.check_room_for_message()?;
     let (handle, seen) = match source {
         None => (MessageHandle::NO_PROC, Status::PROC_NULL),
         Some(source) => {
@@ -486,8 +490,11 @@ pub unsafe fn improbe(
     message: *mut MessageHandle,
     status: *mut Status,
 ) -> MpiResult {
+    check_place(flag)?;
+    check_place(message)?;
     let mut guard = rt.lock();
     let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    guard.check_room_for_message()?;
     let found = match source {
         None => Some((MessageHandle::NO_PROC, Status::PROC_NULL)),
         Some(source) => {
@@ -581,6 +588,7 @@ pub unsafe fn imrecv(
     request: *mut RequestHandle,
 ) -> MpiResult {
     let mut guard = rt.lock();
+    check_room(&guard, request)?;
     // SAFETY: the caller's promise.
     let handle = match unsafe { receive_message(&mut guard, buf, count, datatype, message)? } {
         None => add(&mut guard, Request::Over { outcome: None, receives: true, comm: CommHandle::NULL })?,

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::args::{self, put};
-use super::completion::{add, poll};
+use super::completion::{add, check_room, poll};
 use crate::abi::constants::MPI_ANY_TAG;
 use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use crate::engine::Source;
@@ -30,8 +30,8 @@ pub unsafe fn psend_init(
     info: InfoHandle,
     request: *mut RequestHandle,
 ) -> MpiResult {
-    args::check_place(request)?;
     let mut guard = rt.lock();
+    check_room(&guard, request)?;
     // SAFETY: the caller's promise.
     let side = unsafe { side(&guard, buf, partitions, count, datatype, dest, tag, comm, info)? };
     let State { partitions, engine, .. } = &mut *guard;
@@ -54,8 +54,8 @@ pub unsafe fn precv_init(
     info: InfoHandle,
     request: *mut RequestHandle,
 ) -> MpiResult {
-    args::check_place(request)?;
     let mut guard = rt.lock();
+    check_room(&guard, request)?;
     // SAFETY: the caller's promise.
     let side = unsafe { side(&guard, buf, partitions, count, datatype, source, tag, comm, info)? };
     let State { partitions, engine, .. } = &mut *guard;

@@ -26,6 +26,8 @@ pub enum Owner {
 #[derive(Debug, Default)]
 pub struct Buffered {
     attached: Vec<Attached>,
+    /// The number of messages sent so far that did not complete at once.
+    sent: u64,
 }
 
 #[derive(Debug)]
@@ -34,14 +36,12 @@ struct Attached {
     address: *mut c_void,
     /// `None` if there is no limit.
     size: Option<usize>,
-    /// The number of messages sent from it.
-    sent: u64,
     sends: Vec<Copied>,
 }
 
 #[derive(Debug)]
 struct Copied {
-    /// Counted from 0.
+    /// Counted from 0, over all buffers.
     number: u64,
     id: RequestId,
     /// The memory of the message's buffer.
@@ -54,7 +54,7 @@ impl Buffered {
         if self.attached.iter().any(|it| it.owner == owner) {
             return Err(MpiError::buffer("a buffer is already attached: detach it first"));
         }
-        self.attached.push(Attached { owner, address, size, sent: 0, sends: Vec::new() });
+        self.attached.push(Attached { owner, address, size, sends: Vec::new() });
         Ok(())
     }
 
@@ -66,12 +66,12 @@ impl Buffered {
         })
     }
 
-    /// The number of a buffer's sends so far that did not complete at once.
-    pub fn sent(&self, owner: Owner) -> u64 {
-        self.attached.iter().find(|it| it.owner == owner).map_or(0, |attached| attached.sent)
+    /// The number of sends so far that did not complete at once.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
-    /// Whether the first `until` of them are complete.
+    /// Whether those of the first `until` sends that are from a buffer are complete.
     pub fn is_flushed<T: Transport>(&self, owner: Owner, until: u64, engine: &Engine<T>) -> bool {
         let attached = self.attached.iter().find(|it| it.owner == owner);
         let under_way = |copied: &Copied| copied.number < until && engine.outcome(copied.id).is_none();
@@ -97,24 +97,28 @@ impl Buffered {
     ) -> MpiResult {
         let owners = [Some(Owner::Comm(comm)), session.map(Owner::Session), Some(Owner::Process)];
         let owner = owners.into_iter().flatten().find(|owner| self.attached.iter().any(|it| it.owner == *owner));
+        let number = self.sent;
         let Some(attached) = owner.and_then(|owner| self.of(owner)) else {
             return Err(MpiError::buffer("no buffer is attached for buffered sends: call MPI_Buffer_attach"));
         };
-        attached.collect(engine);
-        let overhead = MPI_BSEND_OVERHEAD as usize;
-        let used = attached.sends.iter().map(|copied| copied.bytes.len() + overhead).sum::<usize>();
-        let needed = buffer.len() + overhead;
-        if let Some(size) = attached.size.filter(|size| used + needed > *size) {
+        let needed = buffer.len() + OVERHEAD;
+        if !attached.has_room(needed, engine) {
+            // That earlier messages have been received may be among what has arrived.
+            engine.progress();
+        }
+        if !attached.has_room(needed, engine) {
             return Err(MpiError::buffer(format!(
-                "the attached buffer of {size} bytes has no room for {needed} more bytes: {used} are in use"
+                "the attached buffer of {} bytes has no room for {needed} more bytes: {} are in use",
+                attached.size.unwrap_or_default(),
+                attached.used()
             )));
         }
         let (bytes, copy) = buffer.copied()?;
         match engine.send(envelope, to, Mode::Standard, copy) {
             Started::Over(outcome) => outcome.error.map_or(Ok(()), |error| Err(*error)),
             Started::Pending(id) => {
-                attached.sends.push(Copied { number: attached.sent, id, bytes });
-                attached.sent += 1;
+                attached.sends.push(Copied { number, id, bytes });
+                self.sent += 1;
                 Ok(())
             }
         }
@@ -125,7 +129,20 @@ impl Buffered {
     }
 }
 
+/// What each message needs beside its bytes.
+const OVERHEAD: usize = MPI_BSEND_OVERHEAD as usize;
+
 impl Attached {
+    /// Whether so many more bytes fit.
+    fn has_room<T: Transport>(&mut self, needed: usize, engine: &mut Engine<T>) -> bool {
+        self.collect(engine);
+        self.size.is_none_or(|size| self.used() + needed <= size)
+    }
+
+    fn used(&self) -> usize {
+        self.sends.iter().map(|copied| copied.bytes.len() + OVERHEAD).sum()
+    }
+
     /// Drops the copies that have been sent. Their outcome is not reported: for the user the sends completed long ago.
     fn collect<T: Transport>(&mut self, engine: &mut Engine<T>) {
         self.sends.retain(|copied| engine.take(copied.id).is_none());

@@ -43,6 +43,12 @@ impl<H: Handle, T> Table<H, T> {
         Some(H::made(Place { slot, generation: entry.generation }))
     }
 
+    /// Whether [`Table::add`] would succeed.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < SLOTS as usize - 1
+    }
+
     /// The object, unless the handle is not one of this table or its object has been removed.
     #[inline]
     pub fn get(&self, handle: H) -> Option<&T> {

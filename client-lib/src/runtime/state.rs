@@ -265,7 +265,8 @@ impl State {
 
     /// Sends a copy of a buffer's bytes, which counts against the user's attached buffer.
     pub fn send_buffered(&mut self, comm: CommHandle, envelope: Envelope, to: Peer, buffer: &Buffer) -> MpiResult {
-        let session = self.comms.get(comm)?.session;
+        // A persistent request may outlive its communicator.
+        let session = self.comms.get(comm).ok().and_then(|communicator| communicator.session);
         self.buffered.send(&mut self.engine, (comm, session), envelope, to, buffer)
     }
 
@@ -277,7 +278,16 @@ impl State {
 
     /// Keeps a message removed from matching by a matched probe.
     pub fn keep_message(&mut self, id: MessageId, comm: CommHandle) -> MpiResult<MessageHandle> {
-        let handle = self.messages.add(Kept { id, comm });
-        handle.ok_or_else(|| MpiError::no_mem("too many probed messages (two million)"))
+        self.messages.add(Kept { id, comm }).ok_or_else(too_many_probed)
     }
+
+    /// Whether there is room for one more. Checked before a message is removed from matching, because that cannot be undone.
+    pub fn check_room_for_message(&self) -> MpiResult {
+        if self.messages.has_room() { Ok(()) } else { Err(too_many_probed()) }
+    }
+}
+
+#[cold]
+fn too_many_probed() -> MpiError {
+    MpiError::no_mem("too many probed messages (two million)")
 }

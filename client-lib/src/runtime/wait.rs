@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::resting::{Alarm, Moment};
 use super::waiting::{TURN, Waiting};
-use super::{Guard, Runtime, State};
+use super::{Guard, State};
 
 type Condition<'a> = super::resting::Condition<'a, State>;
 
@@ -25,13 +25,6 @@ const FAR: Duration = Duration::from_secs(5);
 
 /// Most waits of a rank with a core of its own end within this many polls, for which nothing is set up.
 const POLLS: u32 = 16;
-
-impl Runtime {
-    /// Waits until `done` returns a result, and advances everything until then.
-    pub fn wait<T>(&self, mut guard: Guard<'_>, done: impl FnMut(&mut State) -> Option<T>) -> T {
-        guard.wait(done)
-    }
-}
 
 impl Guard<'_> {
     /// Waits until `done` returns a result, and advances everything until then; other threads get the lock in between.

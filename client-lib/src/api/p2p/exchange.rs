@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::super::args::{put, put_status};
-use super::super::completion::add;
+use super::super::completion::{add, check_room};
 use super::{Receiving, Sending, blocking, of, receiving, sending, status_of};
 use crate::abi::{CommHandle, DatatypeHandle, RequestHandle, Status};
 use crate::engine::{Mode, Started};
@@ -121,6 +121,7 @@ pub unsafe fn isendrecv(
         let sending = sending(&guard, sendbuf, sendcount, sendtype, dest, sendtag, comm)?;
         (sending, receiving(&guard, recvbuf, recvcount, recvtype, source, recvtag, comm)?)
     };
+    check_room(&guard, request)?;
     let handle = keep(&mut guard, sending, receiving, Vec::new(), comm)?;
     // SAFETY: the caller's promise.
     unsafe { put(request, handle) }
@@ -150,6 +151,7 @@ pub unsafe fn isendrecv_replace(
         let sending = sending(&guard, buf, count, datatype, dest, sendtag, comm)?;
         (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
     };
+    check_room(&guard, request)?;
     let mut copy = packed(&sending.buffer)?;
     // SAFETY: the request keeps the copy until the operation is over.
     sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
