@@ -8,10 +8,9 @@ mod quick;
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{self, check_place, put as put_result};
-use super::completion::add;
+use super::args::{self, put as put_result};
+use super::completion::{add, check_room};
 use crate::abi::constants::{MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_NO_OP, MPI_PROC_NULL};
-use crate::abi::handle::Handle;
 use crate::abi::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
 use crate::datatype::{Datatype, Element, basic_size};
 use crate::error::{MpiError, MpiResult};
@@ -194,7 +193,9 @@ pub unsafe fn fetch_and_op(
     op: OpHandle,
     win: WinHandle,
 ) -> MpiResult {
-    predefined(datatype)?;
+    if Element::of(datatype).is_none() {
+        predefined(&rt.lock(), datatype)?;
+    }
     let (origin, into) = (Some((origin_addr, 1, datatype)), (result_addr.cast_const(), 1, datatype));
     // SAFETY: the caller's promise.
     unsafe { load(rt, origin, into, (target_rank, target_disp, 1, datatype), Some(op), win, None) }
@@ -212,11 +213,11 @@ pub unsafe fn compare_and_swap(
     win: WinHandle,
 ) -> MpiResult {
     use crate::datatype::Class::{Byte, CInteger, FortranInteger, Logical, MultiLanguage};
-    let element = predefined(datatype)?;
+    let mut guard = rt.lock();
+    let element = predefined(&guard, datatype)?;
     if !matches!(element.class(), CInteger | FortranInteger | Logical | Byte | MultiLanguage) {
         return Err(MpiError::datatype(format!("MPI_Compare_and_swap is not defined for {}", element.name())));
     }
-    let mut guard = rt.lock();
     let found = find(&guard, win, (target_rank, target_disp, 1, datatype))?;
     // SAFETY: the caller's promise.
     let [expected, new, into] = unsafe {
@@ -273,33 +274,30 @@ unsafe fn store(
             return Ok(());
         }
     }
-    asks.map_or(Ok(()), |place| check_place(place))?;
     let mut guard = rt.lock();
+    asks.map_or(Ok(()), |place| check_room(&guard, place))?;
     let found = find(&guard, win, target)?;
     // SAFETY: the caller's promise.
     let buffer = unsafe { args::buffer(&guard, address, count, datatype)? };
+    let found = found.map(|found| found.first(buffer.len())).transpose()?;
     let len = found.as_ref().map_or(0, Found::len);
     let with = op.map_or(Ok(None), |op| combination(&guard, op, target.3, len, false))?;
     let mut halves = OVER;
     match found {
         None => {}
-        Some(Found::Near(near)) => {
-            same_length(buffer.len(), len)?;
-            match (op, with) {
-                (None, _) => {
-                    guard.windows.get(win)?.must_permit(near.target)?;
-                    Near::put(near.memory, &buffer, &near.buffer)?;
-                    buffer.settle()?;
-                }
-                (Some(op), Some(with)) => {
-                    combine(&mut guard, win, &near, &with, &buffer, None)?;
-                    guard.windows.get_mut(win)?.remember(op, target.3, with);
-                }
-                (Some(_), None) => guard.windows.get(win)?.must_permit(near.target)?,
+        Some(Found::Near(near)) => match (op, with) {
+            (None, _) => {
+                guard.windows.get(win)?.must_permit(near.target)?;
+                Near::put(near.memory, &buffer, &near.buffer)?;
+                buffer.settle()?;
             }
-        }
+            (Some(op), Some(with)) => {
+                combine(&mut guard, win, &near, &with, &buffer, None)?;
+                guard.windows.get_mut(win)?.remember(op, target.3, with);
+            }
+            (Some(_), None) => guard.windows.get(win)?.must_permit(near.target)?,
+        },
         Some(Found::Far(remote)) => {
-            same_length(buffer.len(), len)?;
             let kind = if op.is_some() { Kind::Accumulate } else { Kind::Put };
             let State { windows, engine, .. } = &mut *guard;
             let window = windows.get_mut(win)?;
@@ -335,8 +333,8 @@ unsafe fn load(
             return Ok(());
         }
     }
-    asks.map_or(Ok(()), |place| check_place(place))?;
     let mut guard = rt.lock();
+    asks.map_or(Ok(()), |place| check_room(&guard, place))?;
     let found = find(&guard, win, target)?;
     // SAFETY: the caller's promise.
     let into = unsafe { args::buffer(&guard, address, count, datatype)? };
@@ -351,8 +349,10 @@ unsafe fn load(
         Some(_) | None => None,
     };
     let mut halves = OVER;
+    let mut into = into;
     if found.is_some() {
-        same_length(into.len(), len)?;
+        must_fit(len, into.len())?;
+        into = into.part(0, len);
         data.as_ref().map_or(Ok(()), |data| same_length(data.len(), len))?;
     }
     match found {
@@ -481,6 +481,18 @@ impl Found {
             Self::Far(remote) => remote.places.len,
         }
     }
+
+    /// The first `len` bytes of it: what is written may be shorter than the memory that is named, as a message may be shorter than its receive buffer
+    /// (MPI 5.0 §12.3.1). Fails with class `MPI_ERR_TRUNCATE` if it is longer.
+    fn first(self, len: usize) -> MpiResult<Self> {
+        must_fit(len, self.len())?;
+        Ok(match self {
+            Self::Near(Spot { target, memory, buffer }) => {
+                Self::Near(Spot { target, memory, buffer: buffer.part(0, len) })
+            }
+            Self::Far(Remote { target, places }) => Self::Far(Remote { target, places: places.first(len) }),
+        })
+    }
 }
 
 /// The target's memory; `None` for `MPI_PROC_NULL`.
@@ -575,6 +587,16 @@ fn out_of_range(disp: i64, target: u32) -> MpiError {
     )
 }
 
+fn must_fit(len: usize, room: usize) -> MpiResult {
+    if len <= room { Ok(()) } else { Err(too_long(len, room)) }
+}
+
+#[cold]
+fn too_long(len: usize, room: usize) -> MpiError {
+    MpiError::truncate(format!("{len} bytes do not fit into {room}"))
+}
+
+/// An operation that also fetches needs data of exactly the target's length.
 fn same_length(origin: usize, target: usize) -> MpiResult {
     if origin == target {
         return Ok(());
@@ -596,13 +618,16 @@ fn combination(
     };
     let element = match Element::of(datatype) {
         Some(element) => Some(element),
-        None => basic(state.types.resolve_committed(datatype)?),
+        None => basic(state.types.resolve_committed(datatype)?, matches!(builtin, Builtin::MinLoc | Builtin::MaxLoc)),
     };
     if builtin == Builtin::NoOp && !fetches {
         return Err(MpiError::op("MPI_NO_OP is for operations that return something"));
     }
     match element {
         _ if len == 0 => Ok(None),
+        Some(element) if !len.is_multiple_of(element.size()) => {
+            Err(MpiError::count(format!("{len} bytes end within an element of {}", element.size())))
+        }
         Some(element) => Combination::new(builtin, element).map(Some),
         None => Err(MpiError::datatype("accumulates need a datatype that consists of one predefined datatype")),
     }
@@ -616,19 +641,25 @@ fn handles(op: Option<OpHandle>, with: Option<&Combination>) -> (OpHandle, Datat
     }
 }
 
-/// The predefined datatype that a datatype consists of, if it is one, or a pair.
-fn basic(datatype: &Datatype) -> Option<Element> {
-    if let Some(element) = datatype.element().or_else(|| datatype.uniform()) {
+/// The predefined datatype that a datatype consists of; `pairs` if a pair is meant: those of two equal numbers also consist of numbers.
+fn basic(datatype: &Datatype, pairs: bool) -> Option<Element> {
+    let uniform = || if pairs { None } else { datatype.uniform() };
+    if let Some(element) = datatype.element().or_else(uniform) {
         return Some(element);
     }
-    let mut inner = datatype.contents().types.iter().map(|one| basic(one));
+    let mut inner = datatype.contents().types.iter().map(|one| basic(one, pairs));
     let first = inner.next()??;
     inner.all(|other| other == Some(first)).then_some(first)
 }
 
-fn predefined(datatype: DatatypeHandle) -> MpiResult<Element> {
-    Element::of(datatype).ok_or_else(|| match datatype.place() {
-        Some(_) => MpiError::datatype("only predefined datatypes can be used"),
-        None => MpiError::datatype("invalid datatype"),
-    })
+/// A predefined datatype, also one of `MPI_Type_create_f90_integer` and the like.
+fn predefined(state: &State, datatype: DatatypeHandle) -> MpiResult<Element> {
+    match Element::of(datatype) {
+        Some(element) => Ok(element),
+        None => state
+            .types
+            .resolve_committed(datatype)?
+            .element()
+            .ok_or_else(|| MpiError::datatype("only predefined datatypes can be used")),
+    }
 }

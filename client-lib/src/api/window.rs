@@ -146,9 +146,9 @@ fn create(
         if disp_unit <= 0 {
             return Err(MpiError::new(c::MPI_ERR_DISP, format!("invalid displacement unit {disp_unit}")));
         }
-        let mut hints = Info::default();
+        let mut hints = defaults();
         if let Some(given) = state.infos.hints(info)? {
-            take_hints(&mut hints, given);
+            take_hints(&mut hints, given, &HINTS);
         }
         Ok((memory, bytes, hints))
     });
@@ -175,32 +175,39 @@ fn fill_in(
     (group, rank): (Arc<crate::object::group::Group>, u32),
 ) -> MpiResult<WinHandle> {
     let block = match &mine {
-        Ok((_, size, hints)) => [1, *size as u64, disp_unit as u64, granularity(hints)],
-        Err(_) => [0; 4],
+        Ok((_, size, hints)) => {
+            [1, *size as u64, disp_unit as u64, granularity(hints), u64::from(hints.get(APART) == Some(b"true"))]
+        }
+        Err(_) => [0; 5],
     };
     let blocks = share_blocks(guard, comm, &block)?;
-    let (memory, _, hints) = mine?;
+    let (memory, _, mut hints) = mine?;
     if blocks.iter().any(|block| block[0] == 0) {
         return Err(MpiError::other("the arguments of another member are invalid").secondhand());
     }
     let by_elements = blocks.iter().all(|block| (1..=ELEMENT_MAX).contains(&block[3]));
     let mut parts: Box<[Part]> =
         blocks.iter().map(|block| Part { size: block[1] as usize, disp_unit: block[2] as i64, address: 0 }).collect();
-    let apart = hints.get(b"alloc_shared_noncontig") == Some(b"true");
+    // Only if all want it: the place of a part depends on it.
+    let apart = blocks.iter().all(|block| block[4] == 1);
     let (flavor, room) = match memory {
         Memory::Given(base) => (c::MPI_WIN_FLAVOR_CREATE, Room::Given(base)),
         Memory::Allocated => (c::MPI_WIN_FLAVOR_ALLOCATE, Room::Apart),
         Memory::Dynamic => (c::MPI_WIN_FLAVOR_DYNAMIC, Room::None),
         Memory::Shared => (c::MPI_WIN_FLAVOR_SHARED, if apart { Room::SharedApart } else { Room::Shared }),
     };
-    let near = set_up::near(guard, comm, (&group, rank), &mut parts, room, by_elements)?;
+    let near = set_up::near(guard, comm, (&group, rank), &mut parts, room, by_elements);
+    // One that cannot have its memory tells the others, which have theirs. And no member uses the window before all have it.
+    let all_have_it = meet(guard, comm, near.is_ok());
+    let near = near?;
+    if !all_have_it? {
+        return Err(MpiError::no_mem("another member cannot have its memory").secondhand());
+    }
+    report_kept(&mut hints, room);
     let base = parts[rank as usize].address;
     let context = guard.comms.get(comm)?.context;
     let made = Made { comm, context, group, rank, flavor, parts, base, near, hints };
-    let handle = guard.windows.add(Window::new(made))?;
-    // No member uses the window before all have it.
-    barrier(guard, comm)?;
-    Ok(handle)
+    guard.windows.add(Window::new(made))
 }
 
 /// The granularity of accumulates that the user asks for, in bytes; 0 if none.
@@ -223,8 +230,16 @@ fn share_blocks<const N: usize>(guard: &mut Guard<'_>, comm: CommHandle, words: 
 }
 
 fn barrier(guard: &mut Guard<'_>, comm: CommHandle) -> MpiResult {
-    let mut exchange = Exchange::of_words(guard.comms.get_mut(comm)?.circle_of_all(), &[0]);
-    guard.wait(|state| exchange.poll(&mut state.engine)).map(drop)
+    meet(guard, comm, true).map(drop)
+}
+
+/// A barrier; returns whether all members are well.
+fn meet(guard: &mut Guard<'_>, comm: CommHandle, is_well: bool) -> MpiResult<bool> {
+    let mut exchange = Exchange::of_words(guard.comms.get_mut(comm)?.circle_of_all(), &[u64::from(!is_well)]);
+    match guard.wait(|state| exchange.poll(&mut state.engine))? {
+        Exchanged::Words(words) => Ok(words.iter().all(|word| *word == 0)),
+        Exchanged::Blocks(_) => Err(MpiError::intern("blocks instead of words")),
+    }
 }
 
 fn free_comm(guard: &mut Guard<'_>, comm: CommHandle) {
@@ -367,25 +382,65 @@ pub unsafe fn win_set_name(rt: &Runtime, win: WinHandle, name: *const c_char) ->
     Ok(())
 }
 
-/// Hints about windows that the standard defines (MPI 5.0 §12.2).
+/// Each part of a window that its members share begins on a page of its own.
+const APART: &[u8] = b"alloc_shared_noncontig";
+const ALIGNMENT: &[u8] = b"mpi_minimum_memory_alignment";
+
+/// The largest alignment that parts on pages of their own have.
+const PAGE: u64 = 4096;
+
+/// Hints about windows that the standard defines (MPI 5.0 §12.2), those first that may be changed later.
 const HINTS: [&[u8]; 8] = [
     b"no_locks",
+    b"same_size",
+    b"same_disp_unit",
     b"accumulate_ordering",
     b"accumulate_ops",
     b"mpi_accumulate_granularity",
-    b"same_size",
-    b"same_disp_unit",
-    b"alloc_shared_noncontig",
-    b"mpi_minimum_memory_alignment",
+    APART,
+    ALIGNMENT,
 ];
+const CHANGEABLE: usize = 5;
+/// The first three are true or false.
+const TRUE_OR_FALSE: usize = 3;
 
-fn take_hints(hints: &mut Info, given: &Info) {
-    for key in HINTS {
-        if let Some(value) = given.get(key) {
+/// The defaults of those that have one for every window.
+fn defaults() -> Info {
+    let mut hints = Info::default();
+    let values: [&[u8]; 6] = [b"false", b"false", b"false", b"rar,raw,war,waw", b"same_op_no_op", b"0"];
+    for (key, value) in HINTS.into_iter().zip(values) {
+        // All are short.
+        let _ = hints.set(key, value);
+    }
+    hints
+}
+
+/// Takes over these hints, except values that mean nothing.
+fn take_hints(hints: &mut Info, given: &Info, keys: &[&[u8]]) {
+    for (at, key) in keys.iter().enumerate() {
+        let is_valid = |value: &&[u8]| match at < TRUE_OR_FALSE || *key == APART {
+            true => matches!(*value, b"true" | b"false"),
+            false => true,
+        };
+        if let Some(value) = given.get(key).filter(is_valid) {
             // Lengths were checked when they were set.
             let _ = hints.set(key, value);
         }
     }
+}
+
+/// Sets the hints about memory to what holds for memory in this room.
+fn report_kept(hints: &mut Info, room: Room) {
+    let alignment = hints.get(ALIGNMENT).and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+    let is_aligned = matches!(room, Room::Apart | Room::SharedApart) && alignment.is_some_and(|it| it <= PAGE);
+    if !is_aligned {
+        let _ = hints.delete(ALIGNMENT);
+    }
+    let _ = match room {
+        Room::Shared => hints.set(APART, b"false"),
+        Room::SharedApart => hints.set(APART, b"true"),
+        Room::None | Room::Given(_) | Room::Apart => hints.delete(APART),
+    };
 }
 
 /// `MPI_Win_set_info`.
@@ -394,7 +449,7 @@ pub unsafe fn win_set_info(rt: &Runtime, win: WinHandle, info: InfoHandle) -> Mp
     let State { infos, windows, .. } = &mut *state;
     let window = windows.get_mut(win)?;
     if let Some(given) = infos.hints(info)? {
-        take_hints(&mut window.hints, given);
+        take_hints(&mut window.hints, given, &HINTS[..CHANGEABLE]);
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ pub struct Window {
     /// Answers that are being sent.
     answers: Vec<Lent>,
     /// Answers straight from the window's memory.
-    direct: Vec<crate::engine::RequestId>,
+    direct: Vec<(u32, crate::engine::RequestId)>,
     /// A member was lost.
     broken: Option<MpiError>,
 }

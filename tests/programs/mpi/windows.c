@@ -565,9 +565,140 @@ static void beside(void) {
     MPI_Win_free(&second);
 }
 
+/* What is written may be shorter than the memory that is named, and what is read shorter than the memory for it, as with messages. */
+static void lengths(void) {
+    int memory[8], data[8], i;
+    for (i = 0; i < 8; i++)
+        memory[i] = data[i] = rank;
+    MPI_Datatype every_second;
+    MPI_Type_vector(4, 1, 2, MPI_INT, &every_second);
+    MPI_Type_commit(&every_second);
+    MPI_Win win = window_of(memory, 8);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    MPI_Win_fence(0, win);
+    CHECK(MPI_Put(data, 2, MPI_INT, right(), 0, 1, every_second, win) == MPI_SUCCESS);
+    CHECK(MPI_Accumulate(data, 1, MPI_INT, right(), 5, 3, MPI_INT, MPI_SUM, win) == MPI_SUCCESS);
+    MPI_Win_fence(0, win);
+    for (i = 0; i < 8; i++)
+        CHECK(memory[i] == (i == 0 || i == 2 ? left() : i == 5 ? rank + left() : rank));
+    CHECK(MPI_Get(data, 8, MPI_INT, right(), 5, 1, MPI_INT, win) == MPI_SUCCESS);
+    FAILS(MPI_Put(data, 8, MPI_INT, right(), 0, 1, every_second, win), MPI_ERR_TRUNCATE);
+    FAILS(MPI_Get(data, 1, MPI_INT, right(), 0, 2, MPI_INT, win), MPI_ERR_TRUNCATE);
+    FAILS(MPI_Accumulate(data, 3, MPI_CHAR, right(), 0, 1, MPI_INT, MPI_REPLACE, win), MPI_ERR_COUNT);
+    MPI_Win_fence(0, win);
+    CHECK(data[0] == right() + rank && data[1] == rank);
+    MPI_Win_free(&win);
+    MPI_Type_free(&every_second);
+}
+
+/* Pairs of equal numbers in a derived datatype, and a sized integer. */
+static void kinds_of_elements(void) {
+    int memory[4] = {0}, data[4] = {rank, rank, size - rank, rank}, one = 1, before = -1;
+    MPI_Datatype pairs, sized;
+    MPI_Type_contiguous(2, MPI_2INT, &pairs);
+    MPI_Type_commit(&pairs);
+    MPI_Type_create_f90_integer(9, &sized);
+    MPI_Win win = window_of(memory, 4);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    MPI_Win_fence(0, win);
+    CHECK(MPI_Accumulate(data, 1, pairs, 0, 0, 1, pairs, MPI_MAXLOC, win) == MPI_SUCCESS);
+    MPI_Win_fence(0, win);
+    if (rank == 0)
+        CHECK(memory[0] == size - 1 && memory[1] == size - 1 && memory[2] == size && memory[3] == 0);
+    MPI_Win_fence(0, win);
+    memory[0] = 0;
+    MPI_Win_fence(0, win);
+    CHECK(MPI_Fetch_and_op(&one, &before, sized, 0, 0, MPI_SUM, win) == MPI_SUCCESS);
+    MPI_Win_fence(0, win);
+    CHECK(before >= 0 && before < size && (rank > 0 || memory[0] == size));
+    MPI_Win_free(&win);
+    MPI_Type_free(&pairs);
+}
+
+/* One member asks for memory that nobody has: none gets a window, and none waits for it. */
+static void no_memory_for_one(void) {
+    void *base;
+    MPI_Win win;
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    FAILS(MPI_Win_allocate(rank == 0 ? (MPI_Aint)1 << 50 : 8, 1, MPI_INFO_NULL, world, &base, &win), MPI_ERR_NO_MEM);
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_ARE_FATAL);
+}
+
+/* Members may ask for different places of their shared memory, but all must find the same. */
+static void apart_for_some(void) {
+    MPI_Comm node;
+    MPI_Info info;
+    MPI_Win win;
+    int *mine, *theirs, me, members, unit, flag, length = 6;
+    MPI_Aint bytes;
+    char value[6] = "";
+    MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &me);
+    MPI_Comm_size(node, &members);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shared_noncontig", me == 0 ? "true" : "false");
+    MPI_Win_allocate_shared(sizeof(int), sizeof(int), info, node, &mine, &win);
+    MPI_Info_free(&info);
+    *mine = me;
+    MPI_Win_fence(0, win);
+    for (int r = 0; r < members; r++) {
+        MPI_Win_shared_query(win, r, &bytes, &unit, &theirs);
+        CHECK(bytes == sizeof(int) && *theirs == r);
+    }
+    /* What has become of the hint, and the default of one that was not given. */
+    MPI_Win_get_info(win, &info);
+    MPI_Info_get_string(info, "alloc_shared_noncontig", &length, value, &flag);
+    CHECK(flag && !strcmp(value, members == 1 ? "true" : "false"));
+    length = sizeof value;
+    MPI_Info_get_string(info, "no_locks", &length, value, &flag);
+    CHECK(flag && !strcmp(value, "false"));
+    MPI_Info_free(&info);
+    MPI_Win_fence(0, win);
+    MPI_Win_free(&win);
+    MPI_Comm_free(&node);
+}
+
+/* Under a lock, a long read and a short one see the same, also if the lock is released at once. */
+static void long_reads_under_locks(void) {
+    enum { MANY = 4 << 20, FEW = 64, ROUNDS = 30 };
+    char *memory = room(MANY), *got = room(MANY), one;
+    MPI_Aint at;
+    MPI_Win win;
+    memset(memory, 0, MANY);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, world, &win);
+    MPI_Win_attach(win, memory, MANY);
+    MPI_Get_address(memory, &at);
+    MPI_Bcast(&at, 1, MPI_AINT, 0, world);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (rank == 1) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+            MPI_Get(&one, 1, MPI_CHAR, 0, MPI_Aint_add(at, MANY - 1), 1, MPI_CHAR, win);
+            MPI_Get(got, MANY, MPI_CHAR, 0, at, MANY, MPI_CHAR, win);
+            MPI_Win_unlock(0, win);
+            CHECK(got[MANY - 1] == one);
+        } else if (rank == 2) {
+            char data[FEW];
+            memset(data, i + 1, FEW);
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+            MPI_Put(data, FEW, MPI_CHAR, 0, MPI_Aint_add(at, MANY - FEW), FEW, MPI_CHAR, win);
+            MPI_Win_unlock(0, win);
+        }
+    }
+    MPI_Barrier(world);
+    MPI_Win_detach(win, memory);
+    MPI_Win_free(&win);
+    free(memory);
+    free(got);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    lengths();
+    kinds_of_elements();
+    no_memory_for_one();
+    apart_for_some();
+    long_reads_under_locks();
     fences();
     accumulates();
     locks();

@@ -38,6 +38,8 @@ enum Busy {
     Combining(Combining),
     /// A lock that others hold.
     Locking,
+    /// The release of a lock, until what the member has read under it has left.
+    Leaving,
 }
 
 /// Members that have asked by message for the lock on this process's memory and wait for it.
@@ -93,7 +95,7 @@ impl Window {
             }
         }
         if !self.direct.is_empty() {
-            self.direct.retain(|id| engine.take(*id).is_none());
+            self.direct.retain(|(_, id)| engine.take(*id).is_none());
         }
         if !self.answers.is_empty() {
             let answers = std::mem::take(&mut self.answers);
@@ -136,6 +138,11 @@ impl Window {
                     moved = true;
                 }
                 Busy::Locking => return self.stay(origin, Busy::Locking, moved),
+                Busy::Leaving if self.is_read_by(engine, origin) => return self.stay(origin, Busy::Leaving, moved),
+                Busy::Leaving => {
+                    self.unlock(engine, origin);
+                    moved = true;
+                }
             }
             let Some(next) = self.origins[origin as usize].queue.pop_front() else { return moved };
             match next.outcome(engine) {
@@ -183,7 +190,7 @@ impl Window {
                 let place = self.place(origin, &call.places);
                 let (envelope, to) = (self.envelope(REPLY), self.group.members[origin as usize]);
                 if let Started::Pending(id) = engine.send(envelope, to, Mode::Standard, place) {
-                    self.direct.push(id);
+                    self.direct.push((origin, id));
                 }
             }
             Kind::Accumulate | Kind::Fetch | Kind::Compare => match call.data.take() {
@@ -211,13 +218,22 @@ impl Window {
                     self.grant();
                 }
             }
-            Kind::Unlock => {
-                self.near.unlock_for(origin);
-                self.grant();
-                self.answer(engine, origin);
-            }
+            Kind::Unlock if self.is_read_by(engine, origin) => self.origins[origin as usize].busy = Busy::Leaving,
+            Kind::Unlock => self.unlock(engine, origin),
             Kind::Complete => self.origins[origin as usize].completed += 1,
         }
+    }
+
+    fn unlock<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32) {
+        self.near.unlock_for(origin);
+        self.grant();
+        self.answer(engine, origin);
+    }
+
+    /// Whether what a member reads is still leaving the window's memory.
+    fn is_read_by<T: Transport>(&mut self, engine: &mut Engine<T>, origin: u32) -> bool {
+        self.direct.retain(|(_, id)| engine.take(*id).is_none());
+        self.direct.iter().any(|(by, _)| *by == origin)
     }
 
     /// Gives the lock to members that wait for it, in turn; returns whether any got it.
@@ -381,11 +397,11 @@ impl Window {
             match std::mem::take(&mut origin.busy) {
                 Busy::Writing(id) => engine.forget(id),
                 Busy::Arriving(_, data) => data.leave(engine),
-                Busy::No | Busy::Locking | Busy::Combining(_) => {}
+                Busy::No | Busy::Locking | Busy::Leaving | Busy::Combining(_) => {}
             }
         }
         self.answers.drain(..).for_each(|answer| answer.leave(engine));
-        self.direct.drain(..).for_each(|id| engine.forget(id));
+        self.direct.drain(..).for_each(|(_, id)| engine.forget(id));
     }
 
     /// Whether nothing is being sent to members that have called.

@@ -78,6 +78,17 @@ pub struct Places {
 }
 
 impl Places {
+    /// The first `len` of these bytes; there must be so many.
+    pub fn first(mut self, len: usize) -> Self {
+        let mut left = len;
+        self.pieces.retain_mut(|(_, piece)| {
+            *piece = left.min(*piece);
+            left -= *piece;
+            *piece > 0
+        });
+        if len == 0 { Self { at: self.at, ..Self::default() } } else { Self { len, ..self } }
+    }
+
     /// The pieces, from the start of the memory; `None` where a sum exceeds the address space.
     pub fn absolute(&self) -> impl Iterator<Item = Option<(i64, usize)>> {
         let whole = (self.pieces.is_empty() && self.len > 0).then_some(Some((self.at, self.len)));
@@ -145,6 +156,17 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_bytes_of_places_are_the_first_of_their_pieces() {
+        let whole = Places { at: 3, len: 10, pieces: Vec::new() };
+        assert_eq!(whole.clone().first(4), Places { len: 4, ..whole.clone() });
+        let parts = Places { at: 3, len: 10, pieces: vec![(0, 4), (8, 4), (20, 2)] };
+        assert_eq!(parts.clone().first(10), parts);
+        assert_eq!(parts.clone().first(6), Places { len: 6, pieces: vec![(0, 4), (8, 2)], ..parts.clone() });
+        assert_eq!(parts.clone().first(4), Places { len: 4, pieces: vec![(0, 4)], ..parts.clone() });
+        assert_eq!((parts.first(0).len, whole.first(0).absolute().count()), (0, 0));
+    }
 
     #[test]
     fn calls_survive_their_bytes_and_nothing_else_is_one() {
