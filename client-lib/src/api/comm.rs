@@ -121,11 +121,21 @@ pub unsafe fn comm_dup_with_info(
     args::check_place(newcomm)?;
     let (hints, attributes) = copies(rt, comm, info)?;
     let mut guard = rt.lock();
-    let creation = duplicate(&mut guard, comm, attributes.is_err())?;
-    let made = make(&mut guard, comm, creation);
+    let made = match duplicate(&mut guard, comm, attributes.is_err()) {
+        Ok(creation) => make(&mut guard, comm, creation),
+        Err(error) => Err(error),
+    };
     // SAFETY: the caller's promise.
-    let attributes = attributes.inspect_err(|_| drop(unsafe { put(newcomm, CommHandle::NULL) }))?;
-    let handle = made?;
+    let mut attributes = attributes.inspect_err(|_| drop(unsafe { put(newcomm, CommHandle::NULL) }))?;
+    let handle = match made {
+        Ok(handle) => handle,
+        Err(error) => {
+            attributes.clear(&mut guard.keyvals);
+            // SAFETY: the caller's promise.
+            unsafe { put(newcomm, CommHandle::NULL)? };
+            return Err(error);
+        }
+    };
     let topology = guard.comms.get(comm)?.topology.clone();
     let communicator = guard.comms.get_mut(handle)?;
     (communicator.hints, communicator.attributes, communicator.topology) = (hints, attributes, topology);

@@ -9,7 +9,7 @@ use super::attr;
 use crate::abi::CommHandle;
 use crate::abi::constants::{MPI_MAX_PROCESSOR_NAME, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
-use crate::runtime::{self, Phase, Runtime};
+use crate::runtime::{self, Phase, Runtime, of_no_object};
 
 /// `MPI_Init`. The program's arguments are neither read nor changed.
 ///
@@ -50,7 +50,13 @@ pub unsafe fn finalize(rt: &Runtime) -> MpiResult {
         return Err(MpiError::other("the world model is not initialized: call MPI_Init before MPI_Finalize"));
     }
     let deleted = attr::delete_at_end(rt);
-    runtime::finalize(rt).and(deleted)
+    // The communicators that have it will be gone when an error is raised.
+    let (errhandler, _) = of_no_object(&rt.lock());
+    let result = runtime::finalize(rt).and(deleted);
+    if result.is_err() {
+        rt.lock().initial_errhandler = errhandler;
+    }
+    result
 }
 
 /// `MPI_Initialized`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::args::{elements, put};
 use crate::abi::constants::{MPI_PROC_NULL, MPI_UNDEFINED};
-use crate::abi::{CommHandle, GroupHandle};
+use crate::abi::{CommHandle, GroupHandle, SessionHandle};
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::group::{Group, ranks_of_ranges};
@@ -17,9 +17,18 @@ use crate::runtime::{Runtime, State};
 /// `MPI_Comm_group`.
 pub unsafe fn comm_group(rt: &Runtime, comm: CommHandle, group: *mut GroupHandle) -> MpiResult {
     let mut state = rt.lock();
-    let found = Arc::clone(state.comms.get(comm)?.group());
+    let communicator = state.comms.get(comm)?;
+    let found = of_session(Arc::clone(communicator.group()), communicator.session);
     // SAFETY: the caller's promise.
     unsafe { put_group(&mut state, found, group) }
+}
+
+/// The same group, derived from a session.
+pub(super) fn of_session(group: Arc<Group>, session: Option<SessionHandle>) -> Arc<Group> {
+    match group.session.or(session) {
+        same if same == group.session => group,
+        session => Arc::new(Group { members: Arc::clone(&group.members), rank: group.rank, session }),
+    }
 }
 
 /// `MPI_Group_size`.
@@ -116,7 +125,7 @@ pub unsafe fn group_incl(
     let ranks = unsafe { elements(n, ranks, "ranks")? };
     let ranks: Vec<i64> = ranks.iter().copied().map(i64::from).collect();
     // SAFETY: the caller's promise.
-    unsafe { derive(rt, group, newgroup, |group| group.include(&ranks)) }
+    unsafe { derive(rt, group, newgroup, None, |group| group.include(&ranks)) }
 }
 
 /// `MPI_Group_excl`.
@@ -131,7 +140,7 @@ pub unsafe fn group_excl(
     let ranks = unsafe { elements(n, ranks, "ranks")? };
     let ranks: Vec<i64> = ranks.iter().copied().map(i64::from).collect();
     // SAFETY: the caller's promise.
-    unsafe { derive(rt, group, newgroup, |group| group.exclude(&ranks)) }
+    unsafe { derive(rt, group, newgroup, None, |group| group.exclude(&ranks)) }
 }
 
 /// `MPI_Group_range_incl`.
@@ -145,7 +154,7 @@ pub unsafe fn group_range_incl(
     // SAFETY: the caller's promise.
     unsafe {
         let ranges = elements(n, ranges, "ranges")?;
-        derive(rt, group, newgroup, |group| group.include(&ranks_of_ranges(ranges, group.size())?))
+        derive(rt, group, newgroup, None, |group| group.include(&ranks_of_ranges(ranges, group.size())?))
     }
 }
 
@@ -160,7 +169,7 @@ pub unsafe fn group_range_excl(
     // SAFETY: the caller's promise.
     unsafe {
         let ranges = elements(n, ranges, "ranges")?;
-        derive(rt, group, newgroup, |group| group.exclude(&ranks_of_ranges(ranges, group.size())?))
+        derive(rt, group, newgroup, None, |group| group.exclude(&ranks_of_ranges(ranges, group.size())?))
     }
 }
 
@@ -189,18 +198,19 @@ unsafe fn combine(
 ) -> MpiResult {
     let other = rt.lock().groups.get(group2)?;
     // SAFETY: the caller's promise.
-    unsafe { derive(rt, group1, newgroup, |group| Ok(how(group, &other))) }
+    unsafe { derive(rt, group1, newgroup, other.session, |group| Ok(how(group, &other))) }
 }
 
 unsafe fn derive(
     rt: &Runtime,
     group: GroupHandle,
     newgroup: *mut GroupHandle,
+    session: Option<SessionHandle>,
     how: impl FnOnce(&Group) -> MpiResult<Vec<Peer>>,
 ) -> MpiResult {
     let mut state = rt.lock();
     let from = state.groups.get(group)?;
-    let made = Group { session: from.session, ..Group::new(how(&from)?, state.me()) };
+    let made = Group { session: from.session.or(session), ..Group::new(how(&from)?, state.me()) };
     // SAFETY: the caller's promise.
     unsafe { put_group(&mut state, Arc::new(made), newgroup) }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::args::{self, check_place, put};
 use super::comm::{make, sort, sweep};
+use super::group::of_session;
 use crate::abi::{CommHandle, GroupHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::{Failure, tag};
@@ -34,7 +35,8 @@ pub unsafe fn comm_remote_size(rt: &Runtime, comm: CommHandle, size: *mut c_int)
 /// `MPI_Comm_remote_group`.
 pub unsafe fn comm_remote_group(rt: &Runtime, comm: CommHandle, group: *mut GroupHandle) -> MpiResult {
     let mut state = rt.lock();
-    let found = Arc::clone(&remote(state.comms.get(comm)?)?.group);
+    let communicator = state.comms.get(comm)?;
+    let found = of_session(Arc::clone(&remote(communicator)?.group), communicator.session);
     check_place(group)?;
     // SAFETY: the caller's promise.
     unsafe { put(group, state.groups.add(found)?) }

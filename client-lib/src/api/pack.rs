@@ -80,7 +80,7 @@ pub unsafe fn pack_size(
 ) -> MpiResult {
     let state = rt.lock();
     state.comms.get(comm)?;
-    let len = state.types.resolve_committed(datatype)?.packed_len(number(incount)?)?;
+    let len = state.types.resolve(datatype)?.packed_len(number(incount)?)?;
     // SAFETY: the caller's promise.
     unsafe { put_if_it_fits(size, i64::try_from(len).ok()) }
 }
@@ -149,7 +149,7 @@ pub unsafe fn pack_external_size(
 ) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe { only_external32(datarep)? };
-    let len = rt.lock().types.resolve_committed(datatype)?.external_len(number(incount)?)?;
+    let len = rt.lock().types.resolve(datatype)?.external_len(number(incount)?)?;
     // SAFETY: the caller's promise.
     unsafe { args::put(size, len as i64) }
 }

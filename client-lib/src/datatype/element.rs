@@ -129,7 +129,7 @@ predefined! {
     MPI_SHORT Int16 CInteger;
     MPI_INT Int32 CInteger;
     MPI_LONG Int64 CInteger;
-    MPI_LONG_LONG Int64 CInteger;
+    MPI_LONG_LONG_INT Int64 CInteger;
     MPI_UNSIGNED_SHORT Uint16 CInteger;
     MPI_UNSIGNED Uint32 CInteger;
     MPI_UNSIGNED_LONG Uint64 CInteger;

@@ -6,13 +6,13 @@ exports! {
     fn MPI_File_call_errhandler PMPI_File_call_errhandler(fh: FileHandle, errorcode: c_int) -> c_int
         => call(Scope::File(fh)) errhandler::file_call_errhandler(fh, errorcode);
     fn MPI_File_close PMPI_File_close(fh: *mut FileHandle) -> c_int
-        => unsupported(Scope::World);
+        => unsupported(Scope::File(FileHandle::NULL));
     fn MPI_File_create_errhandler PMPI_File_create_errhandler(
         file_errhandler_fn: *const c_void, errhandler: *mut ErrhandlerHandle
     ) -> c_int
         => call(Scope::World) errhandler::file_create_errhandler(file_errhandler_fn, errhandler);
     fn MPI_File_delete PMPI_File_delete(filename: *const c_char, info: InfoHandle) -> c_int
-        => unsupported(Scope::World);
+        => unsupported(Scope::File(FileHandle::NULL));
     fn MPI_File_fromint PMPI_File_fromint(file: c_int) -> FileHandle
         => plain() fortran::from_int(file);
     fn MPI_File_get_amode PMPI_File_get_amode(fh: FileHandle, amode: *mut c_int) -> c_int
@@ -137,7 +137,7 @@ exports! {
     fn MPI_File_open PMPI_File_open(
         comm: CommHandle, filename: *const c_char, amode: c_int, info: InfoHandle, fh: *mut FileHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => unsupported(Scope::File(FileHandle::NULL));
     fn MPI_File_preallocate PMPI_File_preallocate(fh: FileHandle, size: i64) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_read PMPI_File_read(
@@ -329,10 +329,10 @@ exports! {
         datarep: *const c_char, read_conversion_fn: *const c_void, write_conversion_fn: *const c_void,
         dtype_file_extent_fn: *const c_void, extra_state: *mut c_void
     ) -> c_int
-        => unsupported(Scope::World);
+        => unsupported(Scope::File(FileHandle::NULL));
     fn MPI_Register_datarep_c PMPI_Register_datarep_c(
         datarep: *const c_char, read_conversion_fn: *const c_void, write_conversion_fn: *const c_void,
         dtype_file_extent_fn: *const c_void, extra_state: *mut c_void
     ) -> c_int
-        => unsupported(Scope::World);
+        => unsupported(Scope::File(FileHandle::NULL));
 }

@@ -83,11 +83,15 @@ impl Types {
         self.get(handle)
     }
 
-    /// Returns a handle for a datatype: its own if it is predefined, otherwise a new one, not committed.
+    /// Returns a handle for a datatype: its own if it is predefined or of [`Types::f90`], otherwise a new one, not committed.
     pub fn add(&mut self, datatype: TypeRef) -> MpiResult<DatatypeHandle> {
         match datatype {
             TypeRef::Predefined(datatype) => Ok(datatype.element().map_or(DatatypeHandle::NULL, Element::handle)),
             TypeRef::Made(datatype) => {
+                let contents = datatype.contents();
+                if let Some(known) = self.f90_of(contents.combiner, &contents.integers) {
+                    return Ok(known);
+                }
                 self.sweep();
                 let attached = Attached::default();
                 let entry = Entry {
@@ -110,14 +114,19 @@ impl Types {
 
     /// The handle of a Fortran type of a requested precision or range: like predefined datatypes, it is committed and cannot be freed.
     pub fn f90(&mut self, combiner: i32, requested: &[i32], element: Element) -> MpiResult<DatatypeHandle> {
-        if let Some(known) = self.f90.get(&(combiner, requested.to_vec())) {
-            return Ok(*known);
+        if let Some(known) = self.f90_of(combiner, requested) {
+            return Ok(known);
         }
         let made = self.add_made(Datatype::f90(combiner, requested, element)?)?;
         let entry = self.entry_mut(made)?;
         (entry.committed, entry.permanent) = (true, true);
         self.f90.insert((combiner, requested.to_vec()), made);
         Ok(made)
+    }
+
+    fn f90_of(&self, combiner: i32, requested: &[i32]) -> Option<DatatypeHandle> {
+        let has_any = !self.f90.is_empty();
+        has_any.then(|| self.f90.get(&(combiner, requested.to_vec())).copied()).flatten()
     }
 
     /// Duplicates a datatype, including whether it is committed (MPI 5.0 §5.1.10); the caller copies the attributes.

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use super::{Phase, Runtime, forks};
+use super::{Phase, Runtime, State, forks};
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult, On};
@@ -111,15 +111,7 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
             Scope::Win(win) => state.windows.get(win).ok().map(|found| (found.errhandler, win.0)),
             Scope::World | Scope::Tool => None,
         };
-        found.unwrap_or_else(|| match (&state.comms.own, &state.comms.world) {
-            // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
-            // has set another one on MPI_COMM_SELF. MPICH does the same.
-            (Some(own), Some(world)) if world.chose_errhandler && !own.chose_errhandler => {
-                (world.errhandler, MPI_COMM_WORLD)
-            }
-            (Some(own), _) => (own.errhandler, MPI_COMM_SELF),
-            (None, _) => (state.initial_errhandler, MPI_COMM_SELF),
-        })
+        found.unwrap_or_else(|| of_no_object(&state))
     };
     let code = error.class;
     match errhandler {
@@ -132,6 +124,19 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
             let code = if code == 0 { MPI_ERR_OTHER } else { code };
             die(runtime, &format!("{name}: {error}"), code, error.is_secondhand)
         }
+    }
+}
+
+/// The error handler for errors of no particular object, and the handle of the communicator that has it.
+pub fn of_no_object(state: &State) -> (Errhandler, usize) {
+    match (&state.comms.own, &state.comms.world) {
+        // Before MPI 4.0, the handler of MPI_COMM_WORLD was the one: what a program of that time has set there counts, unless it
+        // has set another one on MPI_COMM_SELF. MPICH does the same.
+        (Some(own), Some(world)) if world.chose_errhandler && !own.chose_errhandler => {
+            (world.errhandler, MPI_COMM_WORLD)
+        }
+        (Some(own), _) => (own.errhandler, MPI_COMM_SELF),
+        (None, _) => (state.initial_errhandler, MPI_COMM_SELF),
     }
 }
 

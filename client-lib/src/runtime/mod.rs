@@ -39,7 +39,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub use connect::{Role, connect_groups};
-pub use errors::{Scope, die, last_met, raise, unsupported};
+pub use errors::{Scope, die, last_met, of_no_object, raise, unsupported};
 pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};
 pub use manager::manager;

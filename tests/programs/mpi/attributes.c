@@ -85,6 +85,10 @@ static void failing_copy(void) {
     CHECK(MPI_Comm_dup(comm, &dup) != MPI_SUCCESS && dup == MPI_COMM_NULL);
     dup = MPI_COMM_SELF;
     CHECK(MPI_Comm_idup(comm, &dup, &request) != MPI_SUCCESS && dup == MPI_COMM_NULL);
+    /* Also where only that of another rank fails. */
+    fail_to_copy = rank == 0;
+    dup = MPI_COMM_SELF;
+    CHECK(MPI_Comm_dup(comm, &dup) != MPI_SUCCESS && dup == MPI_COMM_NULL);
     fail_to_copy = 0;
     MPI_Comm_free_keyval(&key);
     MPI_Comm_free(&comm);

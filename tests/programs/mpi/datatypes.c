@@ -277,6 +277,7 @@ static void names_and_sizes(void) {
         {MPI_SHORT, sizeof(short), "MPI_SHORT"},
         {MPI_INT, sizeof(int), "MPI_INT"},
         {MPI_LONG, sizeof(long), "MPI_LONG"},
+        {MPI_LONG_LONG, 8, "MPI_LONG_LONG_INT"},
         {MPI_UNSIGNED_LONG_LONG, 8, "MPI_UNSIGNED_LONG_LONG"},
         {MPI_FLOAT, 4, "MPI_FLOAT"},
         {MPI_DOUBLE, 8, "MPI_DOUBLE"},
@@ -339,6 +340,17 @@ static void large(void) {
     MPI_Type_free(&type);
 }
 
+/* Sizes are known before a datatype is committed. */
+static void uncommitted(void) {
+    MPI_Datatype type;
+    int bytes = 0;
+    MPI_Aint external_bytes = 0;
+    MPI_Type_contiguous(3, MPI_INT, &type);
+    CHECK(MPI_Pack_size(2, type, MPI_COMM_WORLD, &bytes) == MPI_SUCCESS && bytes >= 6 * (int)sizeof(int));
+    CHECK(MPI_Pack_external_size("external32", 2, type, &external_bytes) == MPI_SUCCESS && external_bytes == 24);
+    MPI_Type_free(&type);
+}
+
 static void external(void) {
     int out[3] = {1, 2, 0x01020304}, in[3] = {0, 0, 0};
     char bytes[64];
@@ -363,6 +375,7 @@ int main(int argc, char **argv) {
     names_and_sizes();
     large();
     external();
+    uncommitted();
     for (int i = 0; i < cases; i++) {
         MPI_Type_free(&made[i].type);
         CHECK(made[i].type == MPI_DATATYPE_NULL);

@@ -210,6 +210,41 @@ static void garbage(void) {
     FAILS(MPI_Type_size(0, &number), MPI_ERR_TYPE);
 }
 
+static int handled;
+
+static void on_file(MPI_File *file, int *code, ...) {
+    handled += *file == MPI_FILE_NULL && class_of(*code) == MPI_ERR_UNSUPPORTED_OPERATION;
+}
+
+/* Files are not supported. A program that asks for one gets an error by default, not its end. */
+static void files(void) {
+    MPI_File file = MPI_FILE_NULL;
+    MPI_Errhandler handler;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    FAILS(MPI_File_open(MPI_COMM_SELF, "file", MPI_MODE_RDONLY, MPI_INFO_NULL, &file), MPI_ERR_UNSUPPORTED_OPERATION);
+    FAILS(MPI_File_delete("file", MPI_INFO_NULL), MPI_ERR_UNSUPPORTED_OPERATION);
+    FAILS(MPI_File_close(&file), MPI_ERR_UNSUPPORTED_OPERATION);
+    MPI_File_create_errhandler(on_file, &handler);
+    MPI_File_set_errhandler(MPI_FILE_NULL, handler);
+    FAILS(MPI_File_open(MPI_COMM_SELF, "file", MPI_MODE_RDONLY, MPI_INFO_NULL, &file), MPI_ERR_UNSUPPORTED_OPERATION);
+    CHECK(handled == 1);
+    MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_RETURN);
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+}
+
+static int refuse_to_delete(MPI_Comm of, int key, void *value, void *extra) {
+    (void)of, (void)key, (void)value, (void)extra;
+    return MPI_ERR_OTHER;
+}
+
+/* The end of MPI deletes this attribute, and the error goes to the handler of MPI_COMM_SELF, which returns it. */
+static void fail_at_the_end(void) {
+    int key;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, refuse_to_delete, &key, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     /* Errors without a communicator go to the handler of COMM_SELF. */
@@ -229,5 +264,9 @@ int main(int argc, char **argv) {
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
     CHECK(sum == size * (size - 1) / 2);
     MPI_Comm_free(&comm);
+    if (!on_mpich()) {
+        files();
+        fail_at_the_end();
+    }
     return finish("errors");
 }

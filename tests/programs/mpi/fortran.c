@@ -111,6 +111,13 @@ static void f90(void) {
     CHECK(sum == size * (size + 1) / 2.0);
     MPI_Sendrecv(&mine, 1, type, right(), 0, &got, 1, MPI_DOUBLE, left(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     CHECK(got == left() + 1);
+    /* What a datatype was made of is named as it was. */
+    MPI_Datatype two, inner = MPI_DATATYPE_NULL;
+    int number;
+    MPI_Type_contiguous(2, type, &two);
+    MPI_Type_get_contents(two, 1, 0, 1, &number, NULL, &inner);
+    CHECK(inner == type);
+    MPI_Type_free(&two);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     again = type;
     FAILS(MPI_Type_free(&again), MPI_ERR_TYPE);

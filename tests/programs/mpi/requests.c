@@ -234,6 +234,49 @@ static void cancelling(void) {
     MPI_Request_free(&request);
 }
 
+static int queried, released;
+
+static int query_fails(void *state, MPI_Status *status) {
+    (void)state;
+    queried++;
+    MPI_Status_set_elements(status, MPI_BYTE, 0);
+    MPI_Status_set_cancelled(status, 0);
+    return MPI_ERR_OTHER;
+}
+
+static int free_gives(void *state) {
+    released++;
+    return *(int *)state;
+}
+
+static int cancel_nothing(void *state, int complete) {
+    (void)state;
+    return complete ? MPI_SUCCESS : MPI_ERR_OTHER;
+}
+
+/* The result of a generalized request is that of the function that is called last. */
+static void generalized(void) {
+    MPI_Request request;
+    MPI_Status status;
+    int results[] = {MPI_SUCCESS, MPI_ERR_ARG}, flag;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 2; i++) {
+        MPI_Grequest_start(query_fails, free_gives, cancel_nothing, &results[i], &request);
+        MPI_Grequest_complete(request);
+        FAILS(MPI_Request_get_status(request, &flag, &status), MPI_ERR_OTHER);
+        CHECK(class_of(MPI_Wait(&request, &status)) == results[i]);
+        CHECK(request == MPI_REQUEST_NULL && queried == 2 * i + 2 && released == i + 1);
+    }
+    MPI_Grequest_start(query_fails, free_gives, cancel_nothing, &results[0], &request);
+    MPI_Grequest_complete(request);
+    CHECK(MPI_Waitall(1, &request, &status) == MPI_SUCCESS);
+    MPI_Grequest_start(query_fails, free_gives, cancel_nothing, &results[1], &request);
+    MPI_Grequest_complete(request);
+    FAILS(MPI_Waitall(1, &request, &status), MPI_ERR_IN_STATUS);
+    CHECK(status.MPI_ERROR == MPI_ERR_ARG);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 /* A request may be freed while its message is in flight: the message still arrives. */
 static void freeing(void) {
     int *out = room(LONG * sizeof *out), *in = room(LONG * sizeof *in), ask = 0, answer;
@@ -397,6 +440,7 @@ int main(int argc, char **argv) {
     persistent();
     cancelling();
     freeing();
+    generalized();
     buffered();
     errors_in_statuses();
     mixed();

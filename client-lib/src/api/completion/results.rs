@@ -60,9 +60,10 @@ unsafe fn store(finished: Finished, request: *mut RequestHandle, status: *mut St
     let mut seen = finished.status;
     let mut result = finished.error.map_or(Ok(()), Err);
     if let Some(general) = finished.general {
-        let (queried, error) = general.ask();
+        // The error of the function that is called last counts (MPI 5.0 §13.2).
+        let (queried, _) = general.ask();
         seen = queried;
-        result = error.and(general.release());
+        result = general.release();
     }
     // SAFETY: the caller's promise.
     unsafe { put_status(status, seen) };

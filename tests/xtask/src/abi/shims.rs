@@ -113,6 +113,12 @@ fn scope(function: &Function) -> String {
         let (_, scope) = SCOPES.iter().find(|(ty, _)| *ty == one.ty)?;
         Some(format!("Scope::{scope}({})", one.name))
     });
+    // Without a file, the handler for future files applies (MPI 5.0 §14.7).
+    let is_about_files = function.name.starts_with("MPI_File_") && !function.name.ends_with("_errhandler")
+        || function.name.starts_with("MPI_Register_datarep");
+    if is_about_files && found.as_ref().is_none_or(|found| !found.starts_with("Scope::File")) {
+        return "Scope::File(FileHandle::NULL)".to_owned();
+    }
     // If the function creates the object, the error handler is an argument.
     let passed = || function.parameters.iter().find(|one| one.ty == "MPI_Errhandler" && one.suffix.is_empty());
     let scope = found.or_else(|| Some(format!("Scope::Errhandler({})", passed()?.name)));
@@ -226,6 +232,10 @@ mod tests {
         assert_eq!(scope("MPI_Put"), "Scope::Win(win)");
         assert_eq!(scope("MPI_Comm_free"), "Scope::World", "a pointer to a communicator is not a communicator");
         assert_eq!(scope("MPI_Wait"), "Scope::World");
+        assert_eq!(scope("MPI_File_get_size"), "Scope::File(fh)");
+        for name in ["MPI_File_open", "MPI_File_close", "MPI_File_delete", "MPI_Register_datarep"] {
+            assert_eq!(scope(name), "Scope::File(FileHandle::NULL)", "{name}");
+        }
         assert_eq!(scope("MPI_Comm_set_errhandler"), "Scope::Comm(comm)");
         assert_eq!(scope("MPI_Comm_create_from_group"), "Scope::Errhandler(errhandler)");
     }
