@@ -104,8 +104,7 @@ pub(super) fn read(text: &str) -> anyhow::Result<Cells> {
             bytes: line["bytes"].as_u64().unwrap_or(0),
         };
         let took = Took { median: number("median"), best: number("best"), p99: number("p99"), whole: number("whole") };
-        // Beside a busy neighbour, the distance says nothing: it is measured only while that sleeps.
-        let distances = [0, 1].map(|at| line["distances"][at].as_f64().filter(|_| !place.noisy).unwrap_or(0.0));
+        let distances = [0, 1].map(|at| line["distances"][at].as_f64().unwrap_or(0.0));
         samples.entry(place).or_default().push(Sample { round: text("round"), mpi: text("mpi"), took, distances });
     }
     let known = Distances::among(samples.values().flatten().flat_map(|sample| sample.distances));
@@ -187,9 +186,12 @@ fn ratios(rounds: Vec<Round<'_>>) -> Option<Ratios> {
     Some(Ratios { median, best: ours / theirs, p99, whole, us })
 }
 
+/// The middle one; of an even number, the geometric mean of the two in the middle: most values are ratios.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    Some(if values.len().is_multiple_of(2) { (values[middle - 1] * upper).sqrt() } else { upper })
 }
 
 /// The size as people write it.
@@ -225,6 +227,14 @@ mod tests {
         assert_eq!((place.figure.as_str(), place.ranks, place.bytes), ("latency", 2, 8));
         assert_eq!(*ratios, Ratios { median: 1.5, best: 0.5, p99: 1.5, whole: 1.5, us: 3.0 });
         assert_eq!(cells.machines, ["2 CPUs"]);
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_of_ratios_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![9.0, 2.0, 1.0]), Some(2.0));
+        assert_eq!(median(vec![2.0, 0.5]), Some(1.0));
+        assert_eq!(median(vec![100.0, 4.0, 1.0, 0.0]), Some(2.0));
     }
 
     #[test]
