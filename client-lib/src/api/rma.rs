@@ -337,7 +337,7 @@ unsafe fn load(
     asks.map_or(Ok(()), |place| check_room(&guard, place))?;
     let found = find(&guard, win, target)?;
     // SAFETY: the caller's promise.
-    let into = unsafe { args::buffer(&guard, address, count, datatype)? };
+    let mut into = unsafe { args::buffer(&guard, address, count, datatype)? };
     let len = found.as_ref().map_or(0, Found::len);
     let with = op.map_or(Ok(None), |op| combination(&guard, op, target.3, len, true))?;
     let data = match origin {
@@ -349,7 +349,6 @@ unsafe fn load(
         Some(_) | None => None,
     };
     let mut halves = OVER;
-    let mut into = into;
     if found.is_some() {
         must_fit(len, into.len())?;
         into = into.part(0, len);
