@@ -76,9 +76,14 @@ impl Guard<'_> {
     #[inline(never)]
     fn wait_long(&mut self, done: &mut Condition<'_>) {
         let mut idle = Idle::default();
+        // Whether all yields of this wait have returned at once, if there were any.
+        let mut in_vain = None;
         self.waiting.awake += 1;
         loop {
             if done(self, Moment::Look) {
+                if in_vain == Some(true) {
+                    self.waiting.ended_elsewhere();
+                }
                 break;
             }
             if !self.resting.is_empty() {
@@ -106,6 +111,7 @@ impl Guard<'_> {
                     self.unlocked(std::thread::yield_now);
                     if let Some(took) = idle.yielded() {
                         self.waiting.observe(took);
+                        in_vain = Some(took < TURN && in_vain != Some(false));
                     }
                 }
                 Pause::Sleep => {

@@ -23,6 +23,8 @@ pub(super) struct Waiting {
     most: Duration,
     /// Consecutive yields that returned at once.
     alone: u32,
+    /// Consecutive waits whose yields all returned at once.
+    quiet: u32,
     /// How often a yield has given the core to a process that computes.
     long_turns: u32,
     /// The user has set it.
@@ -83,12 +85,11 @@ impl Waiting {
         if self.most.is_zero() {
             return;
         }
-        self.alone = if took < TURN { self.alone + 1 } else { 0 };
+        (self.alone, self.quiet) = if took < TURN { (self.alone + 1, self.quiet) } else { (0, 0) };
         if is_long {
             self.spin = self.spin.max(FIRST);
         } else if self.alone == MANY {
-            self.alone = 0;
-            self.spin = (self.spin * 2).max(LEAST).min(self.most);
+            self.poll_longer();
         } else if took >= TURN {
             self.spin = Some(self.spin / 2).filter(|half| *half >= LEAST).unwrap_or_default();
             if self.spin.is_zero() {
@@ -96,6 +97,22 @@ impl Waiting {
                 self.spread = self.spread.take().or_else(|| self.number.take().and_then(Spread::new).map(Box::new));
             }
         }
+    }
+
+    /// Called after a wait in which yields returned at once: what it waited for came from another core, meanwhile.
+    pub(super) fn ended_elsewhere(&mut self) {
+        if self.most.is_zero() {
+            return;
+        }
+        self.quiet += 1;
+        if self.quiet == QUIET {
+            self.poll_longer();
+        }
+    }
+
+    fn poll_longer(&mut self) {
+        (self.alone, self.quiet) = (0, 0);
+        self.spin = (self.spin * 2).max(LEAST).min(self.most);
     }
 
     /// Whether every wait begins with a yield, whatever yields show.
@@ -145,6 +162,7 @@ impl Default for Waiting {
             spin: Duration::ZERO,
             most: Duration::ZERO,
             alone: 0,
+            quiet: 0,
             long_turns: 0,
             is_set: false,
             yield_for: YIELD,
@@ -183,6 +201,10 @@ const TOO_MANY: u32 = 16;
 
 /// So many yields in vain, one after the other, double the polling time.
 const MANY: u32 = 256;
+
+/// So many waits that ended although yields were in vain, one after the other, double it too: after a daemon or another program has needed the core
+/// for some moments, short waits would yield hundreds of times before their number showed that it is free.
+const QUIET: u32 = 8;
 
 /// The time that a rank that shares its core polls and yields before it sleeps: waking a sleeper costs more than a turn
 /// of the scheduler, unless many ranks wait for a distant event.
@@ -229,6 +251,34 @@ mod tests {
     fn one_that_computes_is_no_reason_to_yield() {
         assert_eq!(observed(chosen(None, false), &[(100, us(4000))]), FIRST);
         assert_eq!(observed(chosen(None, false), &[(6, us(5)), (1, us(4000))]), FIRST);
+    }
+
+    #[test]
+    fn a_few_waits_that_end_on_their_own_show_that_the_core_is_free() {
+        let waits = |mut waiting: Waiting, number: u32| {
+            for _ in 0..number {
+                waiting.observe(us(1));
+                waiting.ended_elsewhere();
+            }
+            waiting
+        };
+        let mut disturbed = chosen(None, false);
+        (0..6).for_each(|_| disturbed.observe(us(50)));
+        assert_eq!(disturbed.spin, Duration::ZERO);
+        let disturbed = waits(disturbed, QUIET - 1);
+        assert_eq!(disturbed.spin, Duration::ZERO);
+        let mut found = waits(disturbed, 1);
+        assert_eq!(found.spin, LEAST);
+        // The waits must be consecutive.
+        for _ in 0..10 {
+            found = waits(found, QUIET - 1);
+            found.observe(us(50));
+        }
+        assert_eq!(found.spin, Duration::ZERO);
+        assert_eq!(waits(found, QUIET * 20).spin, SPIN);
+        // What is known, and what the user has set, does not change.
+        assert_eq!(waits(chosen(None, true), QUIET * 20).spin, Duration::ZERO);
+        assert_eq!(waits(chosen(Some(us(77)), false), QUIET * 20).spin, us(77));
     }
 
     #[test]
