@@ -6,7 +6,8 @@
 //! The memory of a cell costs nothing before the cell is used, and the first use costs several times as much as any later one (the kernel finds
 //! and clears pages, for both sides). So cells that were used before are used again first. Others join one in eight short messages; and longer
 //! ones while other messages are on their way, if sender and receivers have cores of their own ([`Class::next_while_fresh`]). So the memory of most large
-//! cells is not needed in processes that send one longer message at a time, or share their cores.
+//! cells is not needed in processes that send one longer message at a time, or share their cores. Once one has joined, all others will: the
+//! kernel finds the memory of all at once, so that one message is late for it and not one for each cell.
 //!
 //! A peer gets another cell only while it has fewer than are free: a peer that receives nothing holds half of the pool at most, n such
 //! peers n/(n+1) of it, and there is always a cell for one that receives (Choudhury and Hahne, dynamic queue length thresholds).
@@ -61,6 +62,9 @@ struct Class {
     grows_every: u32,
     /// How many were taken since one was fresh.
     taken: u32,
+    /// Whether the first one has just joined although others were free, and whether one has.
+    joins: bool,
+    have_joined: bool,
     /// Oldest first.
     busy: VecDeque<Trip>,
     /// `held[link]`: how many cells are busy for it.
@@ -118,6 +122,8 @@ impl Pool {
             fresh: range,
             grows_every,
             taken: 0,
+            joins: false,
+            have_joined: false,
             held: Vec::new(),
             refused: Vec::new(),
             refusals: 0,
@@ -153,6 +159,10 @@ impl Pool {
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
         class.busy.push_back(Trip { cell, link, timed: None, is_lent: false });
         *class.held_by(link) += 1;
+        if std::mem::take(&mut class.joins) {
+            let fresh = cell..class.fresh.end;
+            self.populate(segment, fresh);
+        }
         Some(cell)
     }
 
@@ -169,6 +179,14 @@ impl Pool {
         for at in (0..data.len()).step_by(LINE) {
             hint::writing(data.start().wrapping_add(at));
         }
+    }
+
+    /// Has the kernel find the memory of cells that were not used yet.
+    #[cold]
+    fn populate(&mut self, segment: &Segment, fresh: std::ops::Range<u32>) {
+        segment.populate(fresh.clone());
+        let large = fresh.filter_map(|cell| cell.checked_sub(self.first_large));
+        large.for_each(|large| self.filled[large as usize] = LARGE);
     }
 
     /// Counts so much of a large cell as filled; returns whether it was before. If not, most of what it costs to fill it is the kernel's first look
@@ -266,6 +284,8 @@ impl Class {
             Some(cell) => Some(cell),
             None => {
                 self.taken = 0;
+                self.joins = grows && !self.have_joined;
+                self.have_joined |= grows;
                 self.fresh.next()
             }
         }
@@ -415,6 +435,33 @@ mod tests {
             assert!(cell != stuck && cell < 64 + 5, "{cell}");
             give_back(segment.cell_head(cell).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn the_memory_of_all_cells_is_found_when_the_first_one_joins() {
+        let geometry = Geometry { slots: 2, small: 64, large: 64 };
+        let new = || (Segment::create(geometry).unwrap(), Pool::new(geometry));
+        let kib = |fd: &std::os::fd::OwnedFd| nix::sys::stat::fstat(fd).unwrap().st_blocks / 2;
+        let ((segment, fd), mut pool) = new();
+        let send = |pool: &mut Pool, len: usize, at_a_time: usize| {
+            let cells: Vec<u32> = (0..at_a_time).map(|_| pool.take(&segment, len, 0).unwrap()).collect();
+            cells.iter().for_each(|cell| _ = give_back(segment.cell_head(*cell).unwrap(), None));
+        };
+        (0..GROWS_EVERY - 1).for_each(|_| send(&mut pool, SMALL, 1));
+        (0..100).for_each(|_| send(&mut pool, LARGE, 1));
+        assert!(kib(&fd) <= 12, "the heads of two cells: {}", kib(&fd));
+        (0..2).for_each(|_| send(&mut pool, SMALL, 1));
+        let old_kernel = !segment.populate(0..1);
+        assert!(old_kernel || (256..=272).contains(&kib(&fd)), "{}", kib(&fd));
+        assert!(!pool.was_filled(64 + 1, 1), "large ones were not");
+        send(&mut pool, LARGE, 2);
+        assert!(old_kernel || kib(&fd) >= 2048 + 256 - 32, "{}", kib(&fd));
+        assert!(pool.was_filled(64 + 63, LARGE));
+        // Where processes share cores, no more large ones are needed than are on their way.
+        let ((segment, fd), mut pool) = new();
+        pool.set_crowded(true);
+        (0..9).for_each(|_| _ = pool.take(&segment, LARGE, 0));
+        assert!(kib(&fd) <= 9 * 4, "{}", kib(&fd));
     }
 
     #[test]

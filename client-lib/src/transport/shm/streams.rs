@@ -19,11 +19,14 @@ const BYTES: usize = 8 << 20;
 /// About how many messages come in parts at the same time. More would not be faster, but take turns in the caches.
 const AT_ONCE: usize = 4;
 /// While parts show nothing yet ([`Streams::cold`]), one message in this many comes in parts.
-const COLD_EVERY: u32 = 8;
+const COLD_EVERY: u32 = 4;
 
 /// If nothing comes for longer than this, in ticks, the sender of parts, or this process, does something else: some hundred microseconds on
 /// most processors.
 const STALL: u64 = 1 << 19;
+
+/// The sender of the first parts is late: the kernel finds the memory of its cells.
+const COLD_STALL: u64 = 32 * STALL;
 
 /// The length class of a long message: below 128 KiB, below 512 KiB, below 2 MiB, or longer.
 fn class(len: usize) -> usize {
@@ -109,7 +112,7 @@ impl Streams {
     pub(super) fn choose(&mut self, len: usize, now: u64) -> Option<Way> {
         let number = class(len);
         self.last = number;
-        if self.coming > 0 && now.wrapping_sub(self.moved) > STALL {
+        if self.coming > 0 && now.wrapping_sub(self.moved) > self.stall() {
             self.give_up();
         }
         let Class { trials, stretch } = &mut self.classes[number];
@@ -159,7 +162,7 @@ impl Streams {
         if self.coming > 0 {
             let (len, now) = (self.coming.min(len as u64), now());
             self.coming -= len;
-            if now.wrapping_sub(std::mem::replace(&mut self.moved, now)) > STALL {
+            if now.wrapping_sub(std::mem::replace(&mut self.moved, now)) > self.stall() {
                 return self.give_up();
             }
             match self.cold.checked_sub(len) {
@@ -173,6 +176,11 @@ impl Streams {
                 }
             }
         }
+    }
+
+    /// How long nothing may come, in ticks.
+    fn stall(&self) -> u64 {
+        if self.cold > 0 { COLD_STALL } else { STALL }
     }
 
     /// What is coming does not come. It could have been read meanwhile.
@@ -278,8 +286,8 @@ mod tests {
     fn the_first_use_of_the_cells_does_not_count_and_is_spread() {
         let (mut streams, mut clock) = (Streams::new(64), 0);
         messages(&mut streams, &mut clock, 2 * MESSAGES, [1000, 100], 0);
-        // 80 cells of 32 KiB, for one message in eight.
-        let parts = messages(&mut streams, &mut clock, 320, [1000, 100], 0);
+        // 80 cells of 32 KiB, for one message in four.
+        let parts = messages(&mut streams, &mut clock, 160, [1000, 100], 0);
         assert_eq!((parts, streams.cold, streams.best()), (40, 0, None));
         assert_eq!(messages(&mut streams, &mut clock, 8, [50, 100], 0), 8);
         assert_eq!(streams.best(), Some(Way::First));
