@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::abi::{CommHandle, WinHandle, constants};
+use crate::abi::{CommHandle, SessionHandle, WinHandle, constants};
 
 /// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument; it is
 /// printed after the function's name and a colon.
@@ -26,6 +26,8 @@ pub enum On {
     Comm(CommHandle),
     /// A window.
     Win(WinHandle),
+    /// A session.
+    Session(SessionHandle),
 }
 
 /// The result of the functions behind the exported ones.
@@ -55,6 +57,11 @@ impl MpiError {
     /// Sets the communicator of the failed operation.
     pub fn on(self, comm: CommHandle) -> Self {
         Self { on: Some(On::Comm(comm)), ..self }
+    }
+
+    /// Sets the session of the failed operation.
+    pub fn on_session(self, session: SessionHandle) -> Self {
+        Self { on: Some(On::Session(session)), ..self }
     }
 
     /// Sets the window of the failed operation.

@@ -408,8 +408,8 @@ pub(super) fn finish(
 }
 
 pub(super) fn sweep(state: &mut State) {
-    let State { comms, engine, requests, .. } = state;
-    comms.sweep(engine, requests);
+    let State { comms, engine, requests, partitions, .. } = state;
+    comms.sweep(engine, requests, partitions);
     if comms.names.has_foreign() {
         state.review_disconnects();
     }

@@ -132,6 +132,9 @@ pub unsafe fn group_from_session_pset(
     let mut state = rt.lock();
     state.sessions.get(session)?;
     check_place(newgroup)?;
+    // Also the answer for a name that does not exist (MPI 5.0 §11.3).
+    // SAFETY: the caller's promise.
+    unsafe { put(newgroup, GroupHandle::NULL)? };
     // SAFETY: the caller's promise.
     let members = members(&mut state, unsafe { text(pset_name, "name of the process set")? })?;
     let group = Group { session: Some(session), ..Group::new(members, state.me()) };
@@ -203,6 +206,11 @@ pub unsafe fn intercomm_create_from_groups(
     let mut guard = rt.lock();
     let (hints, errhandler) = asked(&guard, info, errhandler)?;
     let group = guard.groups.get(local_group)?;
+    let is_empty = |other: GroupHandle| guard.groups.get(other).is_ok_and(|other| other.members.is_empty());
+    if group.members.is_empty() || is_empty(remote_group) {
+        // SAFETY: the caller's promise.
+        return unsafe { put(newintercomm, CommHandle::NULL) };
+    }
     let circle = circle(&guard, &group, Use::Local, string)?;
     let leader = member(&group, local_leader)?;
     let crossing = (group.rank == Some(leader)).then(|| {

@@ -90,7 +90,7 @@ unsafe fn begin(
     if !array_of_errcodes.is_null() {
         for (at, code) in offspring.codes.iter().enumerate() {
             // SAFETY: the caller guarantees room for a code for each process.
-            unsafe { array_of_errcodes.add(at).write(*code) };
+            unsafe { array_of_errcodes.add(at).write(code) };
         }
     }
     // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
 //! Flow control at work: counts what is stored, gives orders to peers and follows theirs. `flow` has the rule.
 
 use super::core::Core;
-use super::frame::Frame;
+use super::frame::{Envelope, Frame};
 #[cfg(test)]
 use super::operations::Engine;
 use super::peers::Standing;
@@ -59,9 +59,13 @@ impl Core {
 
     /// Whether a message that is short enough to be sent whole must be announced nevertheless. The library's own exchanges never are:
     /// they are few, and may not depend on their receiver.
-    pub(super) fn must_announce(&self, to: Peer, context: u32) -> bool {
+    pub(super) fn must_announce(&self, to: Peer, envelope: Envelope) -> bool {
         self.peers.get(to).is_some_and(|relation| relation.must_announce)
-            && self.contexts.get(context).is_some_and(|open| open.kind != Kind::Own)
+            && self.contexts.get(envelope.context).is_some_and(|open| match open.kind {
+                Kind::User | Kind::Collective => true,
+                Kind::Own => false,
+                Kind::Partitioned => envelope.tag > 0,
+            })
     }
 }
 

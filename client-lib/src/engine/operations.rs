@@ -60,6 +60,12 @@ impl<T: Transport> Engine<T> {
         self.open_as(context, members, Kind::Own);
     }
 
+    /// As [`Engine::open_own`], for the parts of partitioned messages: they are the user's data, so a receiver may hold them up; not what is
+    /// said about them, with tag 0.
+    pub fn open_partitioned(&mut self, context: u32, members: Arc<[Peer]>) {
+        self.open_as(context, members, Kind::Partitioned);
+    }
+
     /// As [`Engine::open_own`], for a communicator's collectives, whose tags are not negative: all their receives fail once a member
     /// is lost, and their messages are dropped. Messages with other tags are not affected.
     pub fn open_collective(&mut self, context: u32, members: Arc<[Peer]>) {
@@ -85,9 +91,12 @@ impl<T: Transport> Engine<T> {
         self.core.contexts.get(context).is_some()
     }
 
-    /// Closes a context: drops unexpected messages and fails pending receives. Sends, and receives that have matched a
-    /// message, are not affected.
+    /// Closes a context: drops unexpected messages, also those that came before it was opened, and fails pending receives. Sends, and
+    /// receives that have matched a message, are not affected.
     pub fn close(&mut self, context: u32) {
+        for early in self.core.early.remove(&context).unwrap_or_default() {
+            self.core.count_removed(early.from, flow::cost_of(early.payload.len()));
+        }
         let Some(mut closed) = self.core.contexts.remove(context) else { return };
         while let Some(message) = closed.seen.first_unexpected() {
             self.core.unexpected.remove(&mut closed.seen, message);
@@ -182,7 +191,7 @@ impl<T: Transport> Engine<T> {
         if to == self.core.me {
             return self.core.send_to_self(envelope, mode, buffer);
         }
-        let is_long = buffer.len() > self.eager(to, &buffer) || self.core.must_announce(to, envelope.context);
+        let is_long = buffer.len() > self.eager(to, &buffer) || self.core.must_announce(to, envelope);
         let needs_answer = mode == Mode::Synchronous || is_long;
         if self.core.peers.is_lost(to) || (needs_answer && self.core.peers.has_finalized(to)) {
             return Started::Over(Outcome::failed(self.core.peers.failure(to)));

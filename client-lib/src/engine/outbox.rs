@@ -109,7 +109,7 @@ impl Core {
         let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get(id) else { return };
         let (frame, sign) = it.frame.without_sign();
         if let Frame::Eager { envelope } | Frame::EagerSync { envelope, .. } = frame
-            && self.must_announce(peer, envelope.context)
+            && self.must_announce(peer, envelope)
             && let (len, send) = (it.buffer.len() as u64, id.number())
             && let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get_mut(id)
         {

@@ -247,6 +247,8 @@ pub(super) enum Kind {
     User,
     /// The library's. Receives name their source and are never cancelled: they fail when that has finalized.
     Own,
+    /// As `Own`, those of partitioned requests.
+    Partitioned,
     /// As `Own`, those of a communicator's collectives. When a member is lost, it is closed to their messages, whose tags are not
     /// negative: of an operation that one member gives up at its start, another one would wait for messages forever.
     Collective,
@@ -311,7 +313,7 @@ impl Context {
         }
         let gone = match (source, self.kind) {
             (Source::Any, Kind::User) => None,
-            (Source::Any, Kind::Own | Kind::Collective) => self.lost,
+            (Source::Any, Kind::Own | Kind::Partitioned | Kind::Collective) => self.lost,
             (Source::Rank(rank), kind) => self
                 .members
                 .get(rank as usize)

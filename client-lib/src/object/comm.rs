@@ -15,7 +15,7 @@ use super::group::Group;
 use super::info::Info;
 use super::names::Names;
 use super::parties::{Born, Parties, Remote};
-use super::partitioned;
+use super::partitioned::{self, Partitions};
 use super::requests::{Request, Requests};
 use super::table::Table;
 use super::topology::Topology;
@@ -338,12 +338,14 @@ impl Comms {
     }
 
     /// Closes the contexts of freed communicators on which nothing can arrive any more, and makes them available again.
-    pub fn sweep<T: Transport>(&mut self, engine: &mut Engine<T>, requests: &Requests) {
+    pub fn sweep<T: Transport>(&mut self, engine: &mut Engine<T>, requests: &Requests, partitions: &mut Partitions) {
         let (creations, contexts) = (&self.creations, &mut self.contexts);
         let (held, revoked) = (&mut self.held, &self.revoked);
         self.freed.retain(|freed| {
+            let of_parts = partitioned::context_of(freed.context + 1);
             let in_use = engine.has_receives(freed.context)
                 || engine.has_receives(freed.context + 1)
+                || partitions.awaits(of_parts)
                 || creations.use_context(freed.context + 1)
                 || requests.iter().any(|(_, request)| holds(request, freed.handle));
             // Members that have not heard of the loss or the revocation may still send: what they wait for is answered.
@@ -352,10 +354,12 @@ impl Comms {
                 held.insert(freed.context);
                 engine.abandon(freed.context);
                 engine.abandon(freed.context + 1);
+                engine.abandon(of_parts);
             } else if !in_use {
                 engine.close(freed.context);
                 engine.close(freed.context + 1);
-                engine.close(partitioned::context_of(freed.context + 1));
+                engine.close(of_parts);
+                partitions.forget(of_parts);
                 if !held.contains(&freed.context) {
                     contexts.release(Contexts::number_of(freed.context));
                 }

@@ -24,8 +24,9 @@ use crate::memory::Buffer;
 pub struct Partitions {
     channels: BTreeMap<PartitionedId, Channel>,
     next: u64,
-    /// The tags below this one have been reserved.
+    /// The tags below this one have been reserved, perhaps not for the first time.
     tags: i32,
+    wrapped: bool,
     /// Receives of announcements.
     listeners: Vec<Listener>,
     /// Announcements for which there is no request yet, in the order of their arrival.
@@ -211,16 +212,54 @@ impl Partitions {
 
     fn open<T: Transport>(&self, engine: &mut Engine<T>, context: u32, members: &Arc<[Peer]>) {
         if !engine.is_open(context) {
-            engine.open_own(context, Arc::clone(members));
+            engine.open_partitioned(context, Arc::clone(members));
         }
     }
 
-    /// Consecutive tags that no other request of this process uses, until two billion parts have been made.
+    /// Consecutive tags that no other request of this process uses. After two billion parts they begin again.
     fn reserve_tags(&mut self, count: usize) -> i32 {
+        const FIRST: i32 = HELLO_TAG + 1;
         let count = count as i32;
-        let first = self.tags.checked_add(count).map_or(HELLO_TAG + 1, |_| self.tags.max(HELLO_TAG + 1));
+        let fits = |first: i32| first.checked_add(count).is_some();
+        let mut first = if fits(self.tags) { self.tags.max(FIRST) } else { FIRST };
+        self.wrapped |= first < self.tags;
+        if self.wrapped {
+            let own = |channel: &Channel| match channel.end {
+                End::Sends { first_tag, .. } => Some((first_tag, first_tag + channel.partitions as i32)),
+                End::Nowhere { .. } | End::Receives { .. } => None,
+            };
+            let mut taken: Vec<(i32, i32)> = self.channels.values().filter_map(own).collect();
+            taken.sort_unstable();
+            // Behind the tags of requests that still use theirs; there are far more tags than any process has memory for.
+            let behind = |mut first: i32| {
+                for (from, to) in &taken {
+                    if *from < first.saturating_add(count) && first < *to {
+                        first = *to;
+                    }
+                }
+                first
+            };
+            first = behind(first);
+            if !fits(first) {
+                first = behind(FIRST);
+            }
+        }
         self.tags = first + count;
         first
+    }
+
+    /// Whether a freed request still awaits its announcement in this context.
+    pub fn awaits(&self, of: u32) -> bool {
+        let awaited = |channel: &Channel| match channel.end {
+            End::Receives { origin, hello: None, .. } => channel.freed && origin.context == of,
+            _ => false,
+        };
+        self.channels.values().any(awaited)
+    }
+
+    /// Forgets announcements for which there was no request: their context is closed.
+    pub fn forget(&mut self, of: u32) {
+        self.early.retain(|(origin, _)| origin.context != of);
     }
 
     fn listen<T: Transport>(&mut self, engine: &mut Engine<T>, origin: Origin) {
@@ -245,9 +284,9 @@ impl Partitions {
         channel.parts.clear();
         channel.left = 0;
         match channel.end {
-            End::Sends { .. } => channel.expect(channel.partitions),
+            End::Sends { .. } | End::Nowhere { receives: false } => channel.expect(channel.partitions),
             End::Receives { .. } => channel.post(engine),
-            End::Nowhere { .. } => {}
+            End::Nowhere { receives: true } => {}
         }
         Ok(())
     }
@@ -267,10 +306,14 @@ impl Partitions {
             return Err(MpiError::request(format!("the request is not {what}")));
         }
         let (low, high) = (channel.part(low)?, channel.part(high)?);
-        let End::Sends { envelope, to, first_tag } = channel.end else { return Ok(true) };
         if let Some(twice) = (low..=high).find(|part| channel.parts[*part] != Part::Waiting) {
             return Err(MpiError::arg(format!("partition {twice} has already been marked as ready")));
         }
+        let End::Sends { envelope, to, first_tag } = channel.end else {
+            (low..=high).for_each(|part| channel.parts[part] = Part::Done);
+            channel.left -= (low..=high).count();
+            return Ok(channel.is_over());
+        };
         let len = channel.part_len();
         for part in low..=high {
             let envelope = Envelope { tag: first_tag + part as i32, ..envelope };
@@ -486,9 +529,9 @@ impl Channel {
     /// Whether it is complete. After an error, only parts that are under way are waited for: the user's memory is in use.
     fn is_over(&self) -> bool {
         match &self.end {
-            End::Nowhere { .. } => true,
+            End::Nowhere { receives: true } => true,
             End::Receives { hello: None, .. } => self.error.is_some(),
-            End::Sends { .. } | End::Receives { .. } => self.left == 0,
+            End::Nowhere { receives: false } | End::Sends { .. } | End::Receives { .. } => self.left == 0,
         }
     }
 
@@ -565,5 +608,23 @@ mod tests {
         assert_eq!((partitions.reserve_tags(3), partitions.reserve_tags(2), partitions.reserve_tags(0)), (1, 4, 6));
         partitions.tags = i32::MAX - 1;
         assert_eq!((partitions.reserve_tags(2), partitions.reserve_tags(1)), (1, 3));
+    }
+
+    #[test]
+    fn tags_that_are_still_used_are_left_out() {
+        let mut partitions = Partitions::default();
+        let mut used = |first_tag: i32, count: usize| {
+            let envelope = Envelope { context: 3, rank: 0, tag: HELLO_TAG };
+            partitions.add(CommHandle(1), Buffer::EMPTY, count, End::Sends { envelope, to: Peer(1), first_tag });
+        };
+        used(11, 90);
+        used(1, 4);
+        used(5, 2);
+        partitions.tags = i32::MAX - 1;
+        assert_eq!((partitions.reserve_tags(3), partitions.reserve_tags(2)), (7, 101));
+        partitions.tags = i32::MAX - 1;
+        assert_eq!(partitions.reserve_tags(5), 101);
+        partitions.tags = 9;
+        assert_eq!((partitions.reserve_tags(1), partitions.reserve_tags(0), partitions.reserve_tags(7)), (9, 10, 101));
     }
 }

@@ -291,8 +291,8 @@ fn bridge(
         }
         Ok(_) | Err(_) => None,
     };
-    let State { comms, engine, requests, .. } = &mut **guard;
-    comms.sweep(engine, requests);
+    let State { comms, engine, requests, partitions, .. } = &mut **guard;
+    comms.sweep(engine, requests, partitions);
     let brings = others.map_or_else(Brings::Failure, |_| Brings::Nothing);
     let creation = Creation::between(side.circle.clone(), group, crossing, &mut comms.contexts, brings);
     let id = comms.begin(creation);

@@ -95,6 +95,7 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
     let scope = match error.on {
         Some(On::Comm(comm)) => Scope::Comm(comm),
         Some(On::Win(win)) => Scope::Win(win),
+        Some(On::Session(session)) => Scope::Session(session),
         None => scope,
     };
     let (errhandler, object) = {

@@ -17,6 +17,7 @@ use super::connect::{Role, connect_groups};
 use super::ports::port_name;
 use super::{Guard, State};
 use crate::abi::CommHandle;
+use crate::abi::constants::MPI_ERR_PORT;
 use crate::error::{MpiError, MpiResult};
 
 const MARK: &[u8] = b"rsd-mpi join 1\n";
@@ -37,7 +38,11 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
         let (text, name) = (ours.text(), theirs);
         let role = if ours.owner < other.owner { Role::Accept(text.as_bytes()) } else { Role::Connect(&name) };
         let circle = guard.comms.get_mut(own)?.circle_of_all();
-        connect_groups(guard, own, circle, 0, role, Some(LIMIT))
+        match connect_groups(guard, own, circle, 0, role, Some(LIMIT)) {
+            // Nothing of MPI's is left in the socket: the user can go on with it (MPI 5.0 §11.10.6).
+            Err(error) if error.class == MPI_ERR_PORT => Ok(CommHandle::NULL),
+            joined => joined,
+        }
     });
     guard.ports.close(&ours)?;
     joined

@@ -53,7 +53,8 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
     if Mode::now() == Mode::Checked {
         state.report_leaks();
     }
-    deliver_all(&mut state)?;
+    let is_last = state.sessions.iter().next().is_none();
+    deliver_all(&mut state, is_last)?;
     (state.comms.world, state.comms.own) = (None, None);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
     leave(runtime, &mut state)
@@ -84,17 +85,22 @@ pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
     state.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
     let _ = state.buffered.detach(owner);
-    deliver_all(&mut state)?;
+    let is_last = state.comms.world.is_none() && state.sessions.iter().count() == 1;
+    deliver_all(&mut state, is_last).map_err(|error| error.on_session(handle))?;
     let ended = state.sessions.take(handle)?;
     state.errhandlers.unused(ended.errhandler);
     leave(runtime, &mut state)
 }
 
-/// Waits until everything has been sent. Fails if messages were lost whose sends have succeeded, because the messages were stored;
+/// Waits until everything has been sent. A message of another user of the library, who is still there, may have to wait for a receive
+/// that comes later: then it suffices that everything is on its way. Fails if messages were lost whose sends have succeeded, because the messages were stored;
 /// a later call does not fail because of the same messages. Processes of other jobs may end at any time: losing them is not an error
 /// of this job.
-fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
-    state.wait(|state| state.engine.quiet().then_some(()));
+fn deliver_all(state: &mut Guard<'_>, is_last: bool) -> MpiResult {
+    state.wait(|state| match is_last {
+        true => state.engine.quiet().then_some(()),
+        false => (!state.engine.has_backlog()).then_some(()),
+    });
     let State { engine, comms, .. } = &mut **state;
     engine.take_undelivered(|peer| !comms.names.is_foreign(peer)).map_or(Ok(()), Err)
 }

@@ -1,6 +1,8 @@
 /* Partitioned communication (MPI 5.0 chapter 4): matching, parts of different sizes, order, threads, derived types, errors. */
 #include "check.h"
 
+#include <sys/resource.h>
+
 /* MPICH 5.0 has neither, nor its header: a program built with it asks the library that it runs on. */
 extern int MPI_Psend_init_c(const void *, int, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Info, MPI_Request *)
     __attribute__((weak));
@@ -173,7 +175,14 @@ static void shapes(void) {
     MPI_Psend_init(out, 2, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &both[0]);
     MPI_Precv_init(in, 2, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &both[1]);
     MPI_Startall(2, both);
-    MPI_Pready_range(0, 1, both[0]);
+    /* As with any other receiver, the send is complete only when all parts were released. */
+    for (int part = 0, flag = 1; part < 2 && !on_mpich(); part++) {
+        MPI_Test(&both[0], &flag, MPI_STATUS_IGNORE);
+        CHECK(!flag);
+        CHECK(MPI_Pready(part, both[0]) == MPI_SUCCESS);
+    }
+    if (on_mpich())
+        MPI_Pready_range(0, 1, both[0]);
     MPI_Wait(&both[1], &status);
     CHECK(status.MPI_SOURCE == MPI_PROC_NULL);
     MPI_Wait(&both[0], MPI_STATUS_IGNORE);
@@ -274,8 +283,78 @@ static void across(void) {
     MPI_Comm_free(&half);
 }
 
+/* Megabytes of memory that this process has used. */
+static long used(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+}
+
+/* A sender that is faster than its receiver waits for it, instead of filling its memory. */
+static void far_ahead(void) {
+    enum { BYTES = 16384, ROUNDS = 16000 };
+    static char data[BYTES];
+    MPI_Request request;
+    int flag;
+    if (size < 2 || rank > 1 || on_mpich())
+        return;
+    if (rank == 0)
+        MPI_Psend_init(data, 1, BYTES, MPI_BYTE, 1, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    else
+        MPI_Precv_init(data, 1, BYTES, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    long before = used();
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Start(&request);
+        if (rank == 0)
+            MPI_Pready(0, request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (double since = MPI_Wtime(); round == 0 && rank == 1 && MPI_Wtime() - since < 1;)
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+    }
+    CHECK(used() - before < 128);
+    MPI_Request_free(&request);
+}
+
+/* What was announced for a communicator that its receiver has freed does not reach the next one. */
+static void freed(void) {
+    MPI_Comm comm;
+    MPI_Request request;
+    for (int round = 0; round < 4 && size > 1 && !on_mpich(); round++) {
+        int got = -1, sent = 100 + round;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (rank == 1) {
+            MPI_Precv_init(&got, 1, 1, MPI_INT, 0, 5, comm, MPI_INFO_NULL, &request);
+            MPI_Request_free(&request);
+            MPI_Comm_free(&comm);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) {
+            MPI_Psend_init(&sent, 1, 1, MPI_INT, 1, 5, comm, MPI_INFO_NULL, &request);
+            MPI_Request_free(&request);
+        }
+        if (rank != 1)
+            MPI_Comm_free(&comm);
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (rank == 0)
+            MPI_Psend_init(&sent, 1, 1, MPI_INT, 1, 5, comm, MPI_INFO_NULL, &request);
+        if (rank == 1)
+            MPI_Precv_init(&got, 1, 1, MPI_INT, 0, 5, comm, MPI_INFO_NULL, &request);
+        if (rank < 2) {
+            MPI_Start(&request);
+            if (rank == 0)
+                MPI_Pready(0, request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            MPI_Request_free(&request);
+        }
+        CHECK(rank != 1 || got == sent);
+        MPI_Comm_free(&comm);
+    }
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
+    far_ahead();
+    freed();
     rings();
     arrives();
     matching();

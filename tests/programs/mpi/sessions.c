@@ -183,6 +183,18 @@ static void buffers(MPI_Session session) {
     MPI_Group_free(&own);
 }
 
+/* The end of a session does not wait for messages of the world model, which nobody has received yet. */
+static void others_messages(void) {
+    MPI_Session session = begin_session(NULL);
+    MPI_Request request;
+    int out = 5, got = 0;
+    MPI_Issend(&out, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &request);
+    end_session(session);
+    MPI_Recv(&got, 1, MPI_INT, 0, 3, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(got == 5);
+}
+
 static int seen, calls;
 
 static void handler(MPI_Session *session, int *code, ...) {
@@ -204,7 +216,15 @@ static void errors(MPI_Session session) {
     MPI_Info info;
     MPI_Errhandler mine, got;
     int n;
+    group = all;
     STRICT(MPI_Group_from_session_pset(session, "mpi://NOWHERE", &group), MPI_ERR_ARG);
+    CHECK(on_mpich() || group == MPI_GROUP_NULL);
+    for (int which = 0; which < 3 && !on_mpich(); which++) {
+        comm = MPI_COMM_SELF;
+        CHECK(MPI_Intercomm_create_from_groups(which == 1 ? own : MPI_GROUP_EMPTY, 0, which == 0 ? own : MPI_GROUP_EMPTY, 0, "t",
+                                               MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) == MPI_SUCCESS);
+        CHECK(comm == MPI_COMM_NULL);
+    }
     STRICT(MPI_Group_from_session_pset(session, NULL, &group), MPI_ERR_ARG);
     STRICT(MPI_Group_from_session_pset(none, "mpi://WORLD", &group), MPI_ERR_SESSION);
     STRICT(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, 99, &n, NULL), MPI_ERR_ARG);
@@ -255,6 +275,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Session beside = begin_session("MPI_THREAD_MULTIPLE");
     buffers(beside);
+    others_messages();
     errors(beside);
     int all = 1;
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

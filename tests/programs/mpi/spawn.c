@@ -2,6 +2,8 @@
  * slots; `spawn refusals` needs a daemon that reports what happened to the spawned processes. */
 #include "check.h"
 
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *self;
@@ -54,6 +56,17 @@ static void refusals(void) {
     FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(NULL, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(self, child, 1, MPI_INFO_NULL, size, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ROOT);
+    /* More than can be: also the parents need no memory for that. */
+    FAILS(MPI_Comm_spawn(self, child, 2147483647, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_SPAWN);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    CHECK(usage.ru_maxrss < 1 << 20);
+    /* Processes are started once all parents call: they wait for none. */
+    char *timely[] = {"timely", NULL};
+    if (rank == size - 1)
+        sleep(5);
+    CHECK(MPI_Comm_spawn(self, timely, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE) == MPI_SUCCESS);
+    MPI_Comm_disconnect(&inter);
     /* A program that does not use MPI. */
     MPI_Info_create(&info);
     MPI_Info_set(info, "timeout", "0.5");
@@ -86,6 +99,23 @@ static void refusals(void) {
     MPI_Info_free(&info);
 }
 
+/* The seconds since this process was started. */
+static double age(void) {
+    char text[1024] = "";
+    FILE *stat = fopen("/proc/self/stat", "r");
+    CHECK(stat && fgets(text, sizeof text, stat));
+    if (stat)
+        fclose(stat);
+    /* The program's name, which may contain anything, ends with the last parenthesis. The time of the start is the 22nd field. */
+    char *field = strrchr(text, ')');
+    for (int number = 2; number < 22 && field; number++)
+        field = strchr(field + 1, ' ');
+    CHECK(field != NULL);
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (double)now.tv_sec - (field ? atof(field) : 0) / (double)sysconf(_SC_CLK_TCK);
+}
+
 int main(int argc, char **argv) {
     MPI_Comm parent;
     char *mode = argc > 1 ? argv[1] : "", here[16] = "";
@@ -99,6 +129,12 @@ int main(int argc, char **argv) {
     MPI_Comm_get_parent(&parent);
     if (strcmp(mode, "late") == 0)
         _exit(3);
+    if (strcmp(mode, "timely") == 0) {
+        CHECK(age() < 4);
+        MPI_Comm_disconnect(&parent);
+        MPI_Finalize();
+        return wrong;
+    }
     if (strcmp(mode, "child") == 0) {
         CHECK(parent != MPI_COMM_NULL && getcwd(here, sizeof here) && strcmp(here, "/") == 0);
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, parent);

@@ -9,6 +9,7 @@ use crate::engine::tests::fake::{FakeWorld, Rng};
 use crate::object::agree::{Failure, tag};
 use crate::object::comm::{Comms, Communicator};
 use crate::object::errhandler::Errhandler;
+use crate::object::partitioned::Partitions;
 use crate::object::requests::Requests;
 use crate::runtime::FIRST_CONTEXT;
 
@@ -258,7 +259,7 @@ fn freed_contexts_are_reused() {
                 let handle = comms.add(Communicator::born(born, Errhandler::Return)).unwrap();
                 comms.free(handle).unwrap();
                 assert!(comms.free(handle).is_err());
-                comms.sweep(job.world.engine(rank), &Requests::default());
+                comms.sweep(job.world.engine(rank), &Requests::default(), &mut Partitions::default());
             }
         }
         assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
