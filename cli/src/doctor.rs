@@ -249,7 +249,11 @@ fn send_plans(mut client: Client, job: u64, plans: &[Plan]) {
     let (sender, receiver) = mpsc::channel(4);
     tokio::spawn(async move {
         for chunk in line.chunks(CHUNK) {
-            if sender.send(InputChunk { job, data: Bytes::copy_from_slice(chunk), at: None }).await.is_err() {
+            if sender
+                .send(InputChunk { job, data: Bytes::copy_from_slice(chunk), ..InputChunk::default() })
+                .await
+                .is_err()
+            {
                 return;
             }
         }

@@ -60,18 +60,23 @@ impl Input {
         let (sender, receiver) = mpsc::channel(1);
         // The first chunk is empty: it names the job, and where the input goes on.
         let begin = kept.chunks.front().map_or(kept.end, |(at, _)| *at);
-        let _ = sender.try_send(InputChunk { job, data: Bytes::new(), at: Some(begin) });
+        let chunk = |at: u64, data: Bytes, end: bool| InputChunk { job, data, at: Some(at), end: Some(end) };
+        let _ = sender.try_send(chunk(begin, Bytes::new(), false));
         // The job's events report its state. Unread input is not a failure.
         let Ok(replies) = client.input(ReceiverStream::new(receiver)).await else { return };
         let mut replies = replies.into_inner();
-        let (mut next, mut sender) = (0, Some(sender));
+        let (mut next, mut sender, mut has_ended) = (0, Some(sender), false);
         loop {
-            if next == kept.chunks.len() && kept.is_at_end {
-                sender = None; // ends the input
+            if has_ended {
+                sender = None;
             }
             let room = kept.end - begin_of(&kept) < KEPT_BYTES;
-            let Kept { read, chunks, is_at_end, .. } = &mut *kept;
-            let unsent = chunks.get(next).map(|(at, data)| InputChunk { job, data: data.clone(), at: Some(*at) });
+            let Kept { read, chunks, is_at_end, end, .. } = &mut *kept;
+            let is_last = next == chunks.len();
+            let unsent = match chunks.get(next) {
+                Some((at, data)) => Some(chunk(*at, data.clone(), false)),
+                None => (*is_at_end && !has_ended).then(|| chunk(*end, Bytes::new(), true)),
+            };
             let has_unsent = unsent.is_some();
             let send = async {
                 if let (Some(sender), Some(chunk)) = (&sender, unsent) {
@@ -97,7 +102,10 @@ impl Input {
                     }
                     Ok(None) | Err(_) => return,
                 },
-                () = send, if has_unsent => next += 1,
+                () = send, if has_unsent => match is_last {
+                    true => has_ended = true,
+                    false => next += 1,
+                },
                 data = read.recv(), if !has_unsent && room && !*is_at_end => match data {
                     Some(data) => kept.push(data),
                     None => kept.is_at_end = true,

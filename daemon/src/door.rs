@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
+use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused, ReqId};
 use rsd_core::{JobId, NodeId};
 use rsd_proto::join;
 use rsd_proto::v1::{FollowDown, GroupJoin, HeadEpoch, Hello, Up};
@@ -32,12 +32,15 @@ pub(crate) enum Event {
         hello: oneshot::Sender<Hello>,
     },
     Call {
+        req: ReqId,
         caller: Caller,
         call: Call,
         answer: oneshot::Sender<Answer>,
         /// When the request was made.
         at: Instant,
     },
+    /// Nobody waits for the answer to this request any more.
+    CallerGone(ReqId),
     /// A process requests a place in a group; `client` gets the answers.
     Join {
         member: MemberId,
@@ -103,7 +106,7 @@ impl Door {
         let _ = told.await; // a daemon that is stopping does not answer
     }
 
-    /// Returns an unused number for a link, or for a member of a group.
+    /// Returns an unused number for a link, a member of a group, or a request.
     pub(crate) fn new_link(&self) -> LinkId {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
@@ -121,9 +124,28 @@ impl Door {
     /// Sends a request to the state machine. A daemon that is stopping refuses.
     pub(crate) async fn call(&self, caller: Caller, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
-        self.send(Event::Call { caller, call, answer, at: Instant::now() });
+        let req = self.new_link();
+        self.send(Event::Call { req, caller, call, answer, at: Instant::now() });
+        let mut waits = Waits { door: self, req, is_answered: false };
+        let answer = reply.await;
+        waits.is_answered = true;
         let gone =
             || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
-        reply.await.unwrap_or_else(|_| Answer::Refused(gone()))
+        answer.unwrap_or_else(|_| Answer::Refused(gone()))
+    }
+}
+
+/// A client that waits for an answer. It is dropped early if the client disconnects.
+struct Waits<'a> {
+    door: &'a Door,
+    req: ReqId,
+    is_answered: bool,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.door.send(Event::CallerGone(self.req));
+        }
     }
 }

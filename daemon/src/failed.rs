@@ -1,5 +1,6 @@
 //! Failures of `rsd` and their exit codes, which are those of rsctl: [`rsd_proto::transport::exit`].
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use rsd_config::RelativeRuntimeDir;
@@ -35,8 +36,24 @@ impl From<FindError> for Failed {
     }
 }
 
+/// The code that a shell shows for a process killed by SIGPIPE.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+/// Prints a text on standard output. A closed pipe causes no message, but an exit code for scripts.
+pub(crate) fn out(text: impl Display) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failed::new(BROKEN_PIPE, "").into()),
+        Err(error) => Err(Failed::new(exit::SYSTEM, format!("cannot write to standard output: {error}")).into()),
+    }
+}
+
 /// Prints an error on standard error, with `--json` as rsctl prints it.
 pub(crate) fn report(code: u8, message: &str, hint: Option<&str>, as_json: bool) {
+    if code == BROKEN_PIPE && message.is_empty() {
+        return;
+    }
     if !as_json {
         return say(message);
     }

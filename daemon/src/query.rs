@@ -10,7 +10,7 @@ use rsd_proto::v1::{ShutdownRequest, StatusReply, StatusRequest};
 use tonic::transport::Channel;
 
 use crate::clock::unix_ms;
-use crate::failed::Failed;
+use crate::failed::{Failed, out};
 use crate::options::{StatusOptions, StopOptions};
 use crate::settings::runtime_dir;
 
@@ -64,12 +64,7 @@ pub(crate) fn ask_within<T>(
 pub(crate) fn status(options: StatusOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
     let status = ask(&daemon, async |channel| dvm_client(channel).get_status(StatusRequest {}).await)?;
-    if options.json {
-        println!("{}", to_json(&status));
-    } else {
-        print!("{}", to_text(&status, unix_ms()));
-    }
-    Ok(())
+    if options.json { out(format_args!("{}\n", to_json(&status))) } else { out(to_text(&status, unix_ms())) }
 }
 
 fn to_json(status: &StatusReply) -> serde_json::Value {
@@ -184,6 +179,5 @@ pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let rest = if keep_jobs { "; its jobs wait for its next start" } else { "" };
-    println!("rsd: stopped: {}{rest}", daemon.state_dir().display());
-    Ok(())
+    out(format_args!("rsd: stopped: {}{rest}\n", daemon.state_dir().display()))
 }

@@ -7,6 +7,7 @@ use rsd_config::RelativeRuntimeDir;
 use rsd_config::settings::{Loaded, Settings, Source};
 use rsd_core::Tuning;
 
+use crate::failed::out;
 use crate::options::{ConfigOptions, LogOptions, is_argument_of_show};
 
 /// The variable that names a settings file.
@@ -40,10 +41,9 @@ pub(crate) fn show(options: &ConfigOptions) -> anyhow::Result<()> {
         }
     }
     match options.json {
-        true => println!("{}", to_json(&loaded)),
-        false => print!("{}", to_text(&loaded)),
+        true => out(format_args!("{}\n", to_json(&loaded))),
+        false => out(to_text(&loaded)),
     }
-    Ok(())
 }
 
 fn to_text(loaded: &Loaded) -> String {

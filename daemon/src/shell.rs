@@ -52,7 +52,6 @@ pub(crate) struct Shell {
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     /// Those of them that submit jobs and will follow them.
     follow: HashSet<ReqId>,
-    next_req: ReqId,
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
     /// A joined daemon's way to the head.
     way_up: Option<WayUp>,
@@ -115,7 +114,6 @@ impl Shell {
             parent: None,
             waiting: HashMap::new(),
             follow: HashSet::new(),
-            next_req: 1,
             members: HashMap::new(),
             way_up,
             port,
@@ -200,15 +198,17 @@ impl Shell {
             Event::Link { link, down } => drop(self.links.insert(link, down)),
             Event::Parent(up) => self.parent = Some(up),
             Event::HelloWanted { approach, hello } => drop(hello.send(self.core.hello(approach))),
-            Event::Call { caller, call, answer, at } => {
+            Event::Call { req, caller, call, answer, at } => {
                 self.pace.waited(at);
-                let req = self.next_req;
-                self.next_req += 1;
                 self.waiting.insert(req, answer);
                 if matches!(&call, Call::Submit { spec, .. } if spec.attached) {
                     self.follow.insert(req);
                 }
                 self.handle(Input::Call { req, caller, call });
+            }
+            Event::CallerGone(req) => {
+                self.waiting.remove(&req);
+                self.handle(Input::CallerGone { req });
             }
             Event::Join { member, join, client } => {
                 self.members.insert(member, client);

@@ -24,7 +24,7 @@ use rsd_proto::transport::token::{InvalidToken, Token};
 use crate::descriptors;
 use crate::disk::state_dir::{StateDir, make_private};
 use crate::disk::{journal, step_files};
-use crate::failed::{Failed, say};
+use crate::failed::{Failed, out, say};
 use crate::logging;
 use crate::options::{DAEMONIZED, StartOptions, TERMINAL};
 use crate::reach;
@@ -238,8 +238,7 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
         stdout.read_to_string(&mut lines).context("wait for the daemon")?;
     }
     if lines.ends_with('\n') {
-        print!("{lines}");
-        return Ok(());
+        return out(lines);
     }
     let status = child.wait().context("wait for the daemon")?;
     let mut text = String::new();

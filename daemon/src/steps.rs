@@ -41,6 +41,8 @@ const ORPHANS_DEADLINE: Duration = Duration::from_secs(10);
 /// The variables of the daemon that say where its settings are and what is logged, and where to look users up.
 const ENVIRONMENT: [&str; 7] =
     ["RSD_CONFIG", "XDG_CONFIG_HOME", "HOME", "RSD_LOG", "RSD_LOG_FORMAT", "PATH", "LD_LIBRARY_PATH"];
+/// How long a step process may take to become its user, for which it may ask a directory service of the network.
+const BECOMING: Duration = Duration::from_secs(120);
 /// The most bytes of a reason.
 const WHY_BYTES_MAX: u64 = 4096;
 
@@ -112,7 +114,14 @@ impl Steps {
             // It says why it cannot become the user, or closes its standard output.
             let mut why = String::new();
             if let Some(said) = child.stdout.take() {
-                let _ = said.take(WHY_BYTES_MAX).read_to_string(&mut why).await;
+                let mut said = said.take(WHY_BYTES_MAX);
+                if tokio::time::timeout(BECOMING, said.read_to_string(&mut why)).await.is_err() {
+                    let _ = child.start_kill(); // it may end by itself meanwhile
+                    why = format!(
+                        "looking up the groups of the user took longer than {} s: is the directory service of this machine down?",
+                        BECOMING.as_secs()
+                    );
+                }
             }
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
             match (why.trim(), end) {
@@ -130,9 +139,11 @@ impl Steps {
     }
 
     /// Kills the process of a step that does not answer: this daemon's child, or the process `pid` of this user, which an earlier daemon
-    /// started. The number is what the step has said of itself, so a process of another user is not killed.
+    /// started. That number is what the step has said of itself, so a process of another user is not killed. A child may not have become
+    /// its user yet.
     pub(crate) fn kill(&self, job: JobId, pid: u32, uid: Option<u32>) {
-        let pid = self.running.get(&job).copied().unwrap_or(pid);
+        let own = self.running.get(&job).copied();
+        let pid = own.unwrap_or(pid);
         let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0).map(Pid::from_raw) else {
             return warn!(job, "a step does not answer, and its process is unknown");
         };
@@ -142,11 +153,11 @@ impl Steps {
             let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
             let owner = std::fs::metadata(format!("/proc/{pid}"))?.uid();
             let is_step = line.split(|byte| *byte == 0).nth(1) == Some(b"step");
-            if is_step && owner == uid.unwrap_or_else(|| geteuid().as_raw()) {
-                process.signal(Signal::SIGKILL)
-            } else {
-                Ok(())
+            if is_step && (own.is_some() || owner == uid.unwrap_or_else(|| geteuid().as_raw())) {
+                return process.signal(Signal::SIGKILL);
             }
+            warn!(job, %pid, "it is not killed: the process is another one by now");
+            Ok(())
         });
         if let Err(error) = killed {
             warn!(job, %pid, %error, "cannot kill a step");

@@ -7,6 +7,7 @@ use rsd_proto::v1::{ListTokensRequest, NewTokenRequest, RevokeTokenRequest, Toke
 use serde_json::json;
 
 use crate::clock::unix_ms;
+use crate::failed::out;
 use crate::options::TokenCommand;
 use crate::query::{ask, count, which};
 
@@ -20,18 +21,17 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<()> {
             if options.json {
                 let info = reply.info.unwrap_or_default();
                 let token = json!({ "token": reply.token, "join": reply.listen, "info": to_json(&info) });
-                println!("{}", json!({ "schema_version": 1, "token": token }));
+                out(format_args!("{}\n", json!({ "schema_version": 1, "token": token })))
             } else if quiet {
-                println!("{}", reply.token);
+                out(format_args!("{}\n", reply.token))
             } else {
-                let info = reply.info.unwrap_or_default();
-                println!("{}", reply.token);
+                let (info, listen) = (reply.info.unwrap_or_default(), &reply.listen);
+                out(format_args!("{}\n", reply.token))?;
                 if info.login_only {
-                    println!("uid {} logs in with:  rsctl login {} --token TOKEN", info.uid, reply.listen);
-                    return Ok(());
+                    return out(format_args!("uid {} logs in with:  rsctl login {listen} --token TOKEN\n", info.uid));
                 }
-                println!("another machine joins with:  rsd start --join {} --token TOKEN", reply.listen);
-                println!("a user there logs in with:   rsctl login {} --token TOKEN", reply.listen);
+                out(format_args!("another machine joins with:  rsd start --join {listen} --token TOKEN\n"))?;
+                out(format_args!("a user there logs in with:   rsctl login {listen} --token TOKEN\n"))
             }
         }
         TokenCommand::List { which: options } => {
@@ -40,9 +40,9 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<()> {
             match options.json {
                 true => {
                     let tokens: Vec<_> = reply.tokens.iter().map(to_json).collect();
-                    println!("{}", json!({ "schema_version": 1, "tokens": tokens }));
+                    out(format_args!("{}\n", json!({ "schema_version": 1, "tokens": tokens })))
                 }
-                false => print!("{}", to_text(&reply.tokens, unix_ms())),
+                false => out(to_text(&reply.tokens, unix_ms())),
             }
         }
         TokenCommand::Revoke { id, which: options } => {
@@ -50,12 +50,11 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<()> {
             let request = RevokeTokenRequest { id };
             let info = ask(&daemon, async |channel| access_client(channel).revoke_token(request).await)?;
             match options.json {
-                true => println!("{}", json!({ "schema_version": 1, "token": to_json(&info) })),
-                false => println!("revoked token {:016x}", info.id),
+                true => out(format_args!("{}\n", json!({ "schema_version": 1, "token": to_json(&info) }))),
+                false => out(format_args!("revoked token {:016x}\n", info.id)),
             }
         }
     }
-    Ok(())
 }
 
 fn to_json(info: &TokenInfo) -> serde_json::Value {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use rsd_tests::{Call, Dvm, Mpi, built, eventually};
 
 use crate::sorted;
@@ -146,6 +147,33 @@ fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
     assert!(named("b", "3").fails(243).contains(r#"has 2 participants (requested first by "a"); "b" requests 3"#));
     named("b", "2").ok();
     first.end().ok();
+    dvm.rsctl(["cancel", &job]).ok();
+}
+
+#[test]
+fn a_command_that_was_killed_is_no_longer_in_the_fence() {
+    let dvm = Dvm::start(2);
+    let job = idle(&dvm, "2");
+    let fence = |at: usize, who: &str| kv(&dvm, at, ["fence", "f", "--job", &job, "--as", who, "-n", "2"]);
+    let is_inside = |who: &str| {
+        let again = fence(0, who).args(["--timeout", "0s"]).end();
+        again.err().contains("already waiting in fence")
+    };
+    for at in [0, 1] {
+        let killed = fence(at, "a").start();
+        eventually("it has entered", Duration::from_secs(20), || is_inside("a").then_some(()));
+        killed.signal(Signal::SIGKILL);
+        let alone = eventually("it is gone", Duration::from_secs(20), || {
+            let again = fence(0, "a").args(["--timeout", "0s"]).end();
+            (!again.err().contains("already waiting")).then(|| again.err())
+        });
+        assert!(alone.contains("1 of 2 participants have entered"), "{alone}");
+        let other = fence(1, "b").start();
+        eventually("the other one has entered", Duration::from_secs(20), || is_inside("b").then_some(()));
+        assert!(other.runs(), "nobody else is in the fence");
+        fence(0, "a").ok();
+        other.end().ok();
+    }
     dvm.rsctl(["cancel", &job]).ok();
 }
 

@@ -161,9 +161,19 @@ fn rsd_and_rsctl_use_the_same_exit_codes() {
     assert!(said.contains("already runs in "), "{said}");
     rsd(&["stop"]).ok();
     // A full disk is not an internal error.
-    let line = format!("{} completion bash > /dev/full", built::rsctl().display());
-    let said = dvm.call("sh").args(["-c", &line]).fails(248);
-    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+    for (program, command) in [(built::rsctl(), "completion bash"), (built::rsd(), "config show")] {
+        let line = format!("{} {command} > /dev/full", program.display());
+        let said = dvm.call("sh").args(["-c", &line]).fails(248);
+        assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+        // Nor is a reader that has seen enough.
+        let line = format!("{} {command}; echo $? >&2", program.display());
+        let mut reader =
+            std::process::Command::new("true").stdin(std::process::Stdio::piped()).spawn().expect("it starts");
+        let closed = reader.stdin.take().expect("a pipe");
+        reader.wait().expect("it ends");
+        let said = std::process::Command::new("sh").args(["-c", &line]).stdout(closed).output().expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&said.stderr), "141\n");
+    }
     let said = dvm.rsctl(["man", "/proc/no/such/place"]).fails(248);
     assert!(said.contains("/proc/no/such/place"), "{said}");
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use rsd_tests::{Dvm, plain, processes};
+use nix::sys::signal::Signal;
+use rsd_tests::{Dvm, eventually, plain, processes};
 
 use crate::sorted;
 
@@ -74,6 +75,30 @@ fn input_arrives_as_it_is_typed() {
     }
     job.close_stdin();
     assert_eq!(job.end().ok(), "one\ntwo\n");
+}
+
+/// Half of a file is not a file: a job whose client was killed must not take what it has for all of it.
+#[test]
+fn the_input_of_a_client_that_was_killed_has_no_end() {
+    let dvm = Dvm::start(2);
+    for at in [0, 1] {
+        let [begun, ended] = ["begun", "ended"].map(|name| dvm.scratch().join(format!("{name}{at}")));
+        let script = format!(
+            "trap '' TERM; read line; echo \"$line\" > {0}.new; mv {0}.new {0}; cat > /dev/null; echo end > {1}",
+            begun.display(),
+            ended.display()
+        );
+        let line = ["run", "--kill-grace", "1s", "-n", "1", "sh", "-c", &script];
+        let mut client = dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(line).stdin_open().start();
+        client.write(b"a line\n");
+        eventually("the rank has a line", Duration::from_secs(20), || begun.exists().then_some(()));
+        client.signal(Signal::SIGKILL);
+        eventually("the job is over", Duration::from_secs(20), || {
+            dvm.rsctl(["ps"]).ok().lines().all(|line| !line.contains("running")).then_some(())
+        });
+        assert_eq!(fs::read_to_string(&begun).ok().as_deref(), Some("a line\n"));
+        assert!(!ended.exists(), "the rank read the end of its input at daemon {at}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ const ATTEMPT_SHIFT: u32 = 42;
 pub(crate) const RETRIES_MAX: u32 = 1000;
 
 /// Returns the number of a job, by which users know it.
-pub(crate) fn number(id: JobId) -> JobId {
+pub fn number(id: JobId) -> JobId {
     id & ((1 << ATTEMPT_SHIFT) - 1)
 }
 

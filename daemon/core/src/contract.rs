@@ -52,6 +52,8 @@ pub enum Input {
     MemberGone { member: MemberId },
     /// A client's request.
     Call { req: ReqId, caller: Caller, call: Call },
+    /// The client of a request that is not answered yet has ended, or was disconnected.
+    CallerGone { req: ReqId },
     /// What the previous head has left: the records that [`Effect::Keep`] wrote, in their order, and of the jobs in
     /// [`crate::rsd::jobs_of`] these, the logs of those that had not ended, and those that lack the end of a job that ended unplaced. A
     /// head's first input.

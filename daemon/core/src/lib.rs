@@ -38,6 +38,7 @@ pub mod uplink;
 mod usage;
 mod waits;
 
+pub use attempts::number as job_number;
 pub use rsd::Rsd;
 pub use step::Step;
 pub use uplink::Uplink;

@@ -43,6 +43,7 @@ impl Rsd {
         let restores = matches!(input, Input::Kept { .. });
         match input {
             Input::Call { req, caller, call } => self.on_call(now, req, caller, call, &mut from_node, &mut from_head),
+            Input::CallerGone { req } => self.head.iter_mut().for_each(|head| head.on_caller_gone(req)),
             Input::Kept { records, logs } => {
                 if let Some(head) = &mut self.head {
                     head.on_kept(now, records, logs, &mut from_head);

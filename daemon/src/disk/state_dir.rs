@@ -299,7 +299,11 @@ pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
 
 /// Makes a directory of this user with this mode.
 pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
-    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    // Below root's, other users' daemons have theirs.
+    let above = if nix::unistd::geteuid().is_root() { 0o755 } else { 0o700 };
+    let parents =
+        path.parent().map_or(Ok(()), |parent| fs::DirBuilder::new().recursive(true).mode(above).create(parent));
+    let made = parents.and_then(|()| fs::DirBuilder::new().recursive(true).mode(mode).create(path));
     made.with_context(|| format!("make the directory {}", path.display()))?;
     let meta = fs::metadata(path)?;
     if meta.uid() != nix::unistd::geteuid().as_raw() {

@@ -211,7 +211,6 @@ impl Dvm for ForwardService {
         follow!(self, logs, request)
     }
     async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<Self::InputStream> {
-        // If the client disconnects without an end of its input, so does this daemon.
         let (caller, turn) = (self.callers.of(&request)?, self.turns.take(self.callers, &request)?);
         let chunks = request.into_inner().map_while(Result::ok);
         boxed(self.alone().await?.input(Callers::stamped(caller, chunks)).await?, turn)

@@ -132,12 +132,16 @@ async fn take_input(
     mut chunks: Streaming<InputChunk>,
     client: &mpsc::Sender<Result<InputReply, Status>>,
 ) -> Result<(), Status> {
-    let mut job = None;
+    let (mut job, mut says_end) = (None, false);
     let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input does not name a job");
     loop {
         let chunk = chunks.message().await?;
-        let eof = chunk.is_none();
+        if chunk.is_none() && says_end {
+            return Ok(()); // the client was lost behind another daemon
+        }
+        let eof = chunk.as_ref().is_none_or(|chunk| chunk.end == Some(true));
         let chunk = chunk.unwrap_or_default();
+        says_end |= chunk.end.is_some();
         let job = *job.get_or_insert(chunk.job);
         if job == 0 && eof {
             return Err(none());

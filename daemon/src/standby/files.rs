@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use prost::Message;
-use rsd_core::JobId;
+use rsd_core::{JobId, job_number};
 use rsd_proto::v1::kept::What;
 use rsd_proto::v1::{Authority, CopiedLog, CopiedNumbers, CopiedRecords, HeadEpoch, Kept, LogCopy};
 
@@ -231,11 +231,12 @@ pub(crate) fn epoch_of(records: &[Kept]) -> HeadEpoch {
     epochs.last().unwrap_or_default()
 }
 
+/// Returns the number of the job that a record is about.
 fn job_of(record: &Kept) -> Option<JobId> {
     match record.what.as_ref()? {
-        What::Job(job) => Some(job.job),
-        What::Ended(info) => Some(info.job),
-        What::Epoch(epoch) => epoch.launch.as_ref().map(|launch| launch.job),
+        What::Job(job) => Some(job_number(job.job)),
+        What::Ended(info) => Some(job_number(info.job)),
+        What::Epoch(epoch) => epoch.launch.as_ref().map(|launch| job_number(launch.job)),
         _ => None,
     }
 }
@@ -244,5 +245,30 @@ fn node_of(record: &Kept) -> Option<u32> {
     match record.what.as_ref()? {
         What::NodeIn(node) => Some(node.node),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::KeptJob;
+
+    use super::*;
+
+    /// The number of the attempt is in the id of a job, and numbers are given without it.
+    #[test]
+    fn numbers_go_on_after_those_of_jobs_that_were_tried_again() {
+        let state_dir = std::env::temp_dir().join(format!("rsd-files-{}", std::process::id()));
+        let mut files = Files::open(&state_dir, "dvm", "two").expect("a directory");
+        let second_attempt = 1 << 42 | 7;
+        assert_eq!(job_number(second_attempt), 7);
+        let job = Kept { what: Some(What::Job(KeptJob { job: second_attempt, ..KeptJob::default() })) };
+        let data = journal::encode(&[job]).into();
+        let records = CopiedRecords { data, all: true, ..CopiedRecords::default() };
+        files.write_records(&records).expect("a copy");
+        files.promote(3, HeadEpoch::default(), (10, 10)).expect("it takes over");
+        let bytes = fs::read(dir(&state_dir).join("identity.json")).expect("its numbers");
+        let identity: Identity = serde_json::from_slice(&bytes).expect("JSON");
+        assert_eq!((identity.next_job, identity.next_node), (18, 11));
+        fs::remove_dir_all(state_dir).expect("it is ours");
     }
 }

@@ -17,7 +17,7 @@ use rsd_proto::transport::{dvm_client, exit};
 use rsd_proto::v1::{StatusReply, StatusRequest, UpgradeReply, UpgradeRequest};
 
 use super::{BACK, FAILED};
-use crate::failed::Failed;
+use crate::failed::{Failed, out};
 use crate::options::{DAEMONIZED, UpgradeOptions};
 use crate::query;
 use crate::spawn::PidFd;
@@ -66,15 +66,14 @@ pub(crate) fn upgrade(options: UpgradeOptions) -> anyhow::Result<()> {
         bail!(Failed::new(exit::SYSTEM, text));
     }
     let jobs = query::count(after.jobs, "job");
-    println!(
-        "rsd: {}: {} runs now (rsd {}, before {}), with the same pid {}; {jobs} running or queued",
+    out(format_args!(
+        "rsd: {}: {} runs now (rsd {}, before {}), with the same pid {}; {jobs} running or queued\n",
         after.name,
         program.display(),
         after.version,
         before.version,
         after.pid,
-    );
-    Ok(())
+    ))
 }
 
 fn status(daemon: &Daemon) -> anyhow::Result<StatusReply> {

@@ -1312,6 +1312,10 @@ pub struct InputChunk {
     /// The number of its first byte, from 0; absent: it follows what has arrived.
     #[prost(uint64, optional, tag = "100")]
     pub at: ::core::option::Option<u64>,
+    /// Whether the input ends with it. If the chunks say that, a stream that ends without it is one whose client was lost: the ranks must not take
+    /// that for the end of the input. Otherwise, the input ends with the stream.
+    #[prost(bool, optional, tag = "101")]
+    pub end: ::core::option::Option<bool>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InputReply {

@@ -280,6 +280,11 @@ impl Head {
         }
     }
 
+    /// Handles that nobody waits for an answer any more.
+    pub(crate) fn on_caller_gone(&mut self, req: ReqId) {
+        self.values.withdraw(req);
+    }
+
     /// Returns the job of a scope.
     fn job_of(&mut self, caller: Caller, scope: &wire::KvScope) -> Result<Of, Refused> {
         let no = |text: String| Err(Refused::new(exit::NO_SUCH_JOB, text));

@@ -149,6 +149,19 @@ impl Values {
         answer
     }
 
+    /// Removes a waiting request whose client is gone. A participant that is gone must not let others pass its fence; one that was only
+    /// disconnected asks again.
+    pub(super) fn withdraw(&mut self, req: ReqId) {
+        for (id, job) in &mut self.jobs {
+            let before = job.waiting();
+            job.gets.retain(|get| get.req != req);
+            job.fences.values_mut().for_each(|fence| fence.inside.retain(|_, inside| inside.req != req));
+            if job.waiting() < before {
+                return self.timers.cancel(&(*id, req));
+            }
+        }
+    }
+
     /// Drops the values of a job that has ended, and refuses its waiting requests.
     pub(super) fn job_is_over(&mut self, id: JobId, answers: &mut Answers) {
         let Some(job) = self.jobs.remove(&id) else { return };
@@ -204,6 +217,11 @@ impl Values {
 }
 
 impl OfJob {
+    /// How many requests wait.
+    fn waiting(&self) -> usize {
+        self.gets.len() + self.fences.values().map(|fence| fence.inside.len()).sum::<usize>()
+    }
+
     fn put(&mut self, rank: Option<u32>, key: Bytes, value: Bytes, answers: &mut Answers) -> Result<(), Refused> {
         check_name("a key", &key)?;
         if value.len() > VALUE_BYTES_MAX {

@@ -107,6 +107,51 @@ fn a_fence_of_some_ranks_waits_for_these_alone_and_fails_when_one_ends() {
     assert_eq!(node.call(clients[0], &request), Reply::Done(Status::LOST_CONNECTION));
 }
 
+/// It has said what it had to say. One that has not fails the collective, also if it is not the first that has ended.
+#[test]
+fn a_rank_that_ends_after_it_has_arrived_counts() {
+    let lost = Some(Reply::Done(Status::LOST_CONNECTION));
+    for absent_ends in [false, true] {
+        let mut node = job(&[4]).remove(0);
+        let clients = [0, 1, 2, 3].map(|rank| node.connect(rank, Codec::V41));
+        let request = fence(&[0, 1, 2], false);
+        node.ask(clients[0], 1, &request);
+        node.input(Input::Exited(0, Exit::Exited(0)));
+        if absent_ends {
+            node.input(Input::Exited(2, Exit::Exited(0)));
+            assert_eq!(node.call(clients[1], &request), lost.clone().expect("an answer"));
+            continue;
+        }
+        node.ask(clients[1], 1, &request);
+        assert_eq!(node.answer(clients[1], 1, &request), None);
+        node.ask(clients[2], 1, &request);
+        assert_eq!(node.answer(clients[1], 1, &request), DONE);
+        assert_eq!(node.answer(clients[2], 1, &request), DONE);
+    }
+    // Two have ended: the first had arrived, the second had not.
+    let mut node = job(&[4]).remove(0);
+    let clients = [0, 1, 2, 3].map(|rank| node.connect(rank, Codec::V41));
+    let request = fence(&[0, 1, 2, 3], false);
+    let some = fence(&[0, 1, 2], false);
+    node.ask(clients[0], 1, &some);
+    node.ask(clients[0], 2, &request);
+    node.input(Input::Exited(0, Exit::Exited(0)));
+    node.input(Input::Exited(1, Exit::Exited(0)));
+    node.ask(clients[2], 1, &some);
+    assert_eq!(node.answer(clients[2], 1, &some), lost);
+}
+
+#[test]
+fn the_longest_timeout_that_there_is_ends_nothing() {
+    let mut node = job(&[3]).remove(0);
+    let client = node.connect(0, Codec::V41);
+    let infos = vec![Info::new(keys::TIMEOUT, Value::Int64(i64::MAX))];
+    let some = Request::Fence { procs: vec![Proc::new(JOB, 0), Proc::new(JOB, 2)], infos };
+    node.ask(client, 1, &some);
+    node.pass(Duration::from_secs(1 << 30));
+    assert_eq!(node.answer(client, 1, &some), None);
+}
+
 #[test]
 fn members_of_several_nodes_meet_through_the_head() {
     let mut nodes = job(&[2, 2]);

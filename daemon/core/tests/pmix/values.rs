@@ -162,6 +162,23 @@ fn the_last_commit_of_a_key_counts() {
 }
 
 #[test]
+fn what_would_be_too_much_is_not_kept() {
+    let mut node = only(&[1]);
+    let client = node.connect(0, Codec::V41);
+    let piece = Value::ByteObject(vec![7; 8 << 20]);
+    let put = |node: &mut Node, key: &str| node.call(client, &commit(Codec::V41, Scope::Local, key, piece.clone()));
+    for number in 0..63 {
+        assert_eq!(put(&mut node, &format!("k{number}")), DONE);
+    }
+    for _ in 0..2 {
+        assert_eq!(put(&mut node, "f"), Reply::Done(Status::OUT_OF_RESOURCE));
+        let now = vec![Info::new(keys::IMMEDIATE, Value::Bool(true))];
+        assert_eq!(node.call(client, &get(0, "f", now)), NOT_FOUND);
+    }
+    assert_eq!(node.call(client, &commit(Codec::V41, Scope::Local, "short", Value::Int(1))), DONE);
+}
+
+#[test]
 fn a_client_that_breaks_the_protocol_loses_only_its_connection() {
     let mut node = only(&[2]);
     let (bad, good) = (node.connect(0, Codec::V41), node.connect(1, Codec::V41));

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_core::rsd::{Answer, Call, GroupCall, KvCall, KvOp};
+use rsd_core::rsd::{Answer, Call, Entry, GroupCall, Input, KvCall, KvOp};
 use rsd_proto::v1::{GroupInfo, GroupJoin, GroupRules, JobState, KvEntry, KvScope, kv_scope};
 
-use crate::checks::{Seed, seeds};
+use crate::checks::{Seed, seeds, spec};
 use crate::groups::{actors, assert_ended_well, assert_one_world, call, crowd, world};
 use crate::members::lost_daemon;
 use crate::names::{in_mpi, lookup, names, not, publish};
@@ -109,6 +109,43 @@ fn create(world: &mut World, name: &str, max: u32) {
         ..GroupRules::default()
     };
     assert!(matches!(call(world, GroupCall::Create(rules)), Answer::Group(_)));
+}
+
+/// A participant that is gone does not let others pass its fence, and one that was only disconnected asks again.
+#[test]
+fn who_is_gone_waits_for_no_value_and_in_no_fence() {
+    let mut world = world(1, 2);
+    let program = world.program(|_, _, _| vec![Op::Hang]);
+    let job = world.submit(spec(program, 2));
+    world.run_for(Duration::from_secs(1));
+    let day = Duration::from_secs(24 * 3600);
+    let ask = |world: &mut World, op: KvOp| {
+        let scope = KvScope { of: Some(kv_scope::Of::Job(job)), rank: None };
+        world.call(0, Call::Kv(KvCall { scope, op }))
+    };
+    let enter = |world: &mut World, who: &str, attempt: u64| {
+        let entry = Entry { name: "f".into(), participants: 2, who: who.into(), attempt, timeout: day };
+        ask(world, KvOp::Fence(entry))
+    };
+    let leave = |world: &mut World, req| {
+        let head = world.machines[0].daemon.expect("it runs");
+        world.handle(head, Input::CallerGone { req });
+    };
+    let first = enter(&mut world, "a", 1);
+    let get = ask(&mut world, KvOp::Get { key: Bytes::from_static(b"k"), timeout: day });
+    leave(&mut world, first);
+    leave(&mut world, get);
+    leave(&mut world, 987_654);
+    let other = enter(&mut world, "b", 1);
+    assert!(world.answered(other).is_none(), "a is gone");
+    // Another process takes its place; one that has lost its connection asks again.
+    let again = enter(&mut world, "a", 2);
+    assert!(matches!((world.answered(again), world.answered(other)), (Some(Answer::Stopped), Some(Answer::Stopped))));
+    assert!(matches!(
+        kv(&mut world, job, KvOp::Put { key: Bytes::from_static(b"k"), value: Bytes::new() }),
+        Answer::Stopped
+    ));
+    assert!(world.answered(get).is_none() && world.answered(first).is_none());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! each node has contributed. Fences of the whole job are the engine's.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,8 +52,8 @@ pub(super) struct Collectives {
     open: BTreeMap<u64, Collective>,
     /// The number of the next.
     next: u64,
-    /// How many collectives of a kind these members have entered.
-    entered: HashMap<(Kind, Vec<Proc>), u64>,
+    /// How many collectives of a kind some members have entered, by [`of_members`]: programs that found groups without end have many.
+    entered: HashMap<u128, u64>,
     groups: BTreeMap<String, Group>,
 }
 
@@ -135,7 +136,7 @@ impl Step {
             Some((number, _)) => *number,
             None => {
                 let collectives = &mut self.pmix.collectives;
-                let entered = collectives.entered.entry((kind.clone(), members.clone())).or_default();
+                let entered = collectives.entered.entry(of_members(&kind, &members)).or_default();
                 let count = std::mem::replace(entered, *entered + 1);
                 let number = collectives.next;
                 collectives.next += 1;
@@ -158,7 +159,13 @@ impl Step {
         collective.until = collective.until.into_iter().chain(limit).min();
         collective.timeout_ms = collective.timeout_ms.into_iter().chain(ms(&arrived.infos)).min();
         collective.arrived.push(arrived);
-        if let Some(dead) = here.iter().find(|local| self.ranks[**local].phase.is_over()) {
+        let has_arrived = |local: &Local| {
+            let open = &self.pmix.collectives.open;
+            open.get(&number).is_some_and(|it| it.arrived.iter().any(|arrived| arrived.local == *local))
+        };
+        // One that has arrived before it ended counts.
+        let mut lost = here.iter().filter(|local| self.ranks[**local].phase.is_over());
+        if let Some(dead) = lost.find(|local| !has_arrived(local)) {
             return self.fail_collectives_of(*dead, out);
         }
         self.check_collective(number, &here, out);
@@ -410,6 +417,16 @@ fn group_number(name: &str, members: &[Proc], count: u64) -> u64 {
     (hash >> 16).max(1)
 }
 
+/// Returns what tells the collectives of one kind and of these members from all others.
+fn of_members(kind: &Kind, members: &[Proc]) -> u128 {
+    let half = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        (number, kind, members).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
 #[cfg(test)]
 mod tests {
     use rsd_proto::pmix::Value;
@@ -436,6 +453,22 @@ mod tests {
             ]
         );
         assert_eq!(other_namespaces(&members, "a"), ["b"]);
+    }
+
+    #[test]
+    fn collectives_are_told_apart_by_their_kind_and_members() {
+        let members = [Proc::new("a", 0), Proc::new("a", 1)];
+        let known = of_members(&Kind::Fence, &members);
+        assert_eq!(known, of_members(&Kind::Fence, &members));
+        for (kind, members) in [
+            (Kind::Fence, &members[..1]),
+            (Kind::Connect, &members),
+            (Kind::Found("g".into()), &members),
+            (Kind::Dissolve("g".into()), &members),
+        ] {
+            assert_ne!(of_members(&kind, members), known);
+        }
+        assert_ne!(of_members(&Kind::Found("g".into()), &members), of_members(&Kind::Dissolve("g".into()), &members));
     }
 
     #[test]

@@ -115,6 +115,18 @@ fn recode(from: Codec, to: Codec, entry: &Entry, values: &mut Vec<u8>) {
 impl Step {
     pub(super) fn on_commit(&mut self, now: Now, local: Local, to: To, commits: Vec<Commit>, out: &mut Vec<Effect>) {
         let Some(codec) = self.codec_of(to.client) else { return };
+        let length = |entry: &Entry| entry.key.len() + entry.bytes.len();
+        let more: usize = commits
+            .iter()
+            .map(|commit| {
+                let times = if commit.scope == Scope::Global { 2 } else { 1 };
+                times * commit.entries.iter().map(length).sum::<usize>()
+            })
+            .sum();
+        let known: usize = self.pmix.committed.values().map(|it| it.local.bytes + it.remote.bytes).sum();
+        if known.saturating_add(more) > BYTES_MAX {
+            return self.send_pmix(to, &Reply::Done(Status::OUT_OF_RESOURCE), out);
+        }
         let committed = self.pmix.committed.entry(local).or_default();
         for commit in commits {
             for entry in commit.entries {
@@ -127,9 +139,7 @@ impl Step {
                 }
             }
         }
-        let bytes: usize = self.pmix.committed.values().map(|it| it.local.bytes + it.remote.bytes).sum();
-        let status = if bytes > BYTES_MAX { Status::OUT_OF_RESOURCE } else { Status::SUCCESS };
-        self.send_pmix(to, &Reply::Done(status), out);
+        self.send_pmix(to, &Reply::Done(Status::SUCCESS), out);
         self.on_committed(now, local, out);
     }
 

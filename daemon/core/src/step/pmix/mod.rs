@@ -560,5 +560,7 @@ fn one_line(message: &[u8]) -> Option<String> {
 fn until(now: Now, infos: &[Info]) -> Option<Duration> {
     let seconds = Info::find(infos, keys::TIMEOUT)?.as_number()?;
     let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
-    Some(now.mono + Duration::from_secs(seconds))
+    // Longer than any job. Programs that want no end give the largest number that there is.
+    const MOST: u64 = 100 * 365 * 24 * 3600;
+    Some(now.mono + Duration::from_secs(seconds.min(MOST)))
 }
