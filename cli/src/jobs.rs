@@ -299,12 +299,14 @@ pub(crate) async fn logs(mut contact: Contact<'_>, wanted: &Logs, as_json: bool)
             None => jobs.push(info.clone()),
         }
     }
-    let mut code = 0;
     for info in jobs {
         let info = if wanted.follow { started(&mut contact, &info).await? } else { info };
-        code = logs_of(&mut contact, wanted, info.job, rank, as_json).await?;
+        let code = logs_of(&mut contact, wanted, info.job, rank, as_json).await?;
+        if code != 0 {
+            return Ok(code);
+        }
     }
-    Ok(code)
+    Ok(0)
 }
 
 /// Prints the output of one job.
@@ -331,11 +333,16 @@ async fn logs_of(
             Ok(Err(status)) => {
                 let failure = Failure::of_status(&doing, &status);
                 // An earlier daemon does not say where its records are.
-                if !wanted.follow || request.from == 0 && request.skip == 0 && has_any {
-                    return Err(failure);
-                }
+                let known = wanted.follow && !(request.from == 0 && request.skip == 0 && has_any);
                 let again = async |client: &mut Client| dvm::answer(&doing, client.logs(request)).await;
-                records = contact.again(failure, again).await?;
+                let back = if known { contact.again(failure, again).await } else { Err(failure) };
+                match back {
+                    Ok(back) => records = back,
+                    Err(failure) => {
+                        let _ = output.finish().await; // what has come is shown
+                        return Err(failure);
+                    }
+                }
                 continue;
             }
             Err(broken) => break Err(broken),

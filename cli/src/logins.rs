@@ -13,6 +13,7 @@ use rsd_proto::transport::{Own, Target, exit, renewal};
 use rsd_proto::v1::Credentials;
 
 use crate::exit::Failure;
+use crate::print;
 
 /// How long a command waits for a new certificate.
 const RENEWAL_DEADLINE: Duration = Duration::from_secs(5);
@@ -36,8 +37,9 @@ pub(crate) async fn target(address: &str) -> Result<Target, Failure> {
     if renewal::is_due(&stored, now_ms())
         && let Ok(fresh) = renewal::renew(&own, address, RENEWAL_DEADLINE).await
         && own.replace(&fresh).is_ok()
+        && let Err(failure) = store(address, &fresh)
     {
-        store(address, &fresh)?;
+        print::say(&format!("the renewed login at {address} is not kept: {failure}"));
     }
     Ok(Target::Tcp(address.to_owned(), own.dialer(None)))
 }
@@ -82,7 +84,8 @@ fn place() -> Result<PathBuf, Failure> {
 pub(crate) fn store(address: &str, credentials: &Credentials) -> Result<(), Failure> {
     let place = place()?;
     let path = place.join(address);
-    let scratch = place.join(format!(".{address}.new"));
+    // Several commands may renew it at the same time.
+    let scratch = place.join(format!(".{address}.{}.new", std::process::id()));
     let write = || -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?;

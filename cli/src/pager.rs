@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::{SigSet, Signal};
+
 use crate::exit::Failure;
 use crate::print;
 
@@ -26,6 +28,12 @@ fn paged(pager: &str, text: &str) -> io::Result<()> {
         command.env("LESS", "FRX");
     }
     let mut child = command.spawn()?;
+    // Ctrl-C is for the pager, which goes on: without this process, the user's shell would read from the terminal beside it. The program ends
+    // after the pager, so they stay blocked.
+    let mut interrupts = SigSet::empty();
+    interrupts.add(Signal::SIGINT);
+    interrupts.add(Signal::SIGQUIT);
+    let _ = interrupts.thread_block();
     if let Some(mut stdin) = child.stdin.take() {
         // The reader may leave before the end.
         let _ = stdin.write_all(text.as_bytes());

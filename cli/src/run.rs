@@ -191,9 +191,17 @@ impl<'a> Follow<'a> {
                     Err(broken) => return after_broken(&mut self.contact.client, self.role, self.job, broken).await,
                 },
             };
-            events = match self.attach_again(&mut interrupts, failure).await? {
-                Back::Events(events) => *events,
-                Back::Left(code) => return Ok(code),
+            events = match self.attach_again(&mut interrupts, failure).await {
+                Ok(Back::Events(events)) => *events,
+                Ok(Back::Left(code)) => return Ok(code),
+                Err(failure) => {
+                    // What has come is shown, however slowly it is read.
+                    tokio::select! {
+                        _ = interrupts.next() => {}
+                        _ = self.output.finish() => {}
+                    }
+                    return Err(failure);
+                }
             };
         }
         let info = ended.unwrap_or_default();

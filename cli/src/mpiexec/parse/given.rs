@@ -126,7 +126,10 @@ impl<'a> Given<'a> {
             Does::Ranks => set(&mut program.n, values::ranks(self.text()?, typed)?, typed),
             Does::Soft => set(&mut program.soft, self.text()?.to_owned(), typed),
             Does::Host => {
-                program.hosts.push(values::alone_is_one_slot(self.text()?));
+                program.hosts.push(self.text()?.to_owned());
+                // Hosts of several options are one list.
+                let list = program.hosts.join(",");
+                program.hosts = vec![values::alone_is_one_slot(&list)];
                 Ok(())
             }
             Does::HydraHosts if self.values.len() > 1 => {
