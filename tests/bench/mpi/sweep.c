@@ -14,6 +14,10 @@
  * reduce-scatter, per rank), so reductions begin at 8 bytes. Every cell is verified before it is timed. Buffers begin at pages, or SHIFT bytes (an
  * environment variable) behind, as arrays whose first elements are not sent. With REWRITE, ranks change what they send before each sample, as programs
  * do, except in broadcasts; `whole` has the time for that.
+ *
+ * To find out why a cell is as it is: with SAMPLES=FILE, rank 0 writes all samples of each cell there, in their order, in microseconds of each rank. With
+ * COSTS, it writes to standard error how much of a processor's time an operation takes each rank on average (of the program and of the kernel), and how
+ * often a rank gives its processor to another one.
  */
 #define _GNU_SOURCE
 #include "distance.h"
@@ -22,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -200,13 +205,53 @@ static void tell(const Cell *c, const char *suffix, int count, long times, doubl
     fflush(stdout);
 }
 
+/* Writes all samples in their order, a line for each with a number for each rank. */
+static void write_samples(const Cell *c, const char *suffix, int count, double factor) {
+    static double all[MOST_RANKS * MOST_SAMPLES];
+    static FILE *file;
+    MPI_Gather(samples, count, MPI_DOUBLE, all, count, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    if (rank > 0)
+        return;
+    if (!file && !(file = fopen(getenv("SAMPLES"), "w"))) {
+        fprintf(stderr, "cannot write %s\n", getenv("SAMPLES"));
+        MPI_Abort(MPI_COMM_WORLD, 7);
+    }
+    fprintf(file, "# %s%s, %ld bytes\n", c->name, suffix, c->bytes);
+    for (int i = 0; i < count; i++)
+        for (int r = 0; r < size; r++)
+            fprintf(file, "%.3f%c", all[r * count + i] * factor, r < size - 1 ? ' ' : '\n');
+    fflush(file);
+}
+
+static double micros(struct timeval t) {
+    return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
+}
+
+/* Writes what an operation has cost each rank on average, since `before`. */
+static void write_costs(const Cell *c, const char *suffix, double operations, const struct rusage *before) {
+    struct rusage now;
+    getrusage(RUSAGE_SELF, &now);
+    double sums[3], own[3] = {micros(now.ru_utime) - micros(before->ru_utime), micros(now.ru_stime) - micros(before->ru_stime),
+                              (double)(now.ru_nvcsw + now.ru_nivcsw - before->ru_nvcsw - before->ru_nivcsw)};
+    MPI_Reduce(own, sums, 3, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0)
+        fprintf(stderr, "%s%s, %ld bytes: program %.2f us, kernel %.2f us, %.2f switches\n", c->name, suffix, c->bytes, sums[0] / operations / size,
+                sums[1] / operations / size, sums[2] / operations / size);
+}
+
 /* Measures and prints a cell; returns the median in seconds. */
 static double measure(Repeat *repeat, Cell *cell, const char *suffix, int barrier, double factor) {
     double distances[2] = {distance_now()};
     long times = times_of(cell, barrier);
     for (int warm = 0; warm < WARM; warm++)
         run(repeat, cell, times);
+    struct rusage before;
+    getrusage(RUSAGE_SELF, &before);
     int count = sample(repeat, cell, barrier, times);
+    if (getenv("COSTS"))
+        write_costs(cell, suffix, (double)count * (double)times, &before);
+    if (getenv("SAMPLES"))
+        write_samples(cell, suffix, count, factor);
     take_slowest(count);
     distances[1] = distance_now();
     tell(cell, suffix, count, times, factor, cell->compute, distances);
