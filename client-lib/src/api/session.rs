@@ -206,8 +206,9 @@ pub unsafe fn intercomm_create_from_groups(
     let mut guard = rt.lock();
     let (hints, errhandler) = asked(&guard, info, errhandler)?;
     let group = guard.groups.get(local_group)?;
+    // Only the leader knows the other group: of a group with several members, all learn that it is empty as an error.
     let is_empty = |other: GroupHandle| guard.groups.get(other).is_ok_and(|other| other.members.is_empty());
-    if group.members.is_empty() || is_empty(remote_group) {
+    if group.members.is_empty() || (group.size() == 1 && is_empty(remote_group)) {
         // SAFETY: the caller's promise.
         return unsafe { put(newintercomm, CommHandle::NULL) };
     }

@@ -435,6 +435,20 @@ impl<T: Transport> Engine<T> {
         !self.has_backlog() && !self.core.requests.iter().any(|(_, request)| request.state.is_sending())
     }
 
+    /// As [`Engine::quiet`], but for sends in these contexts that wait for a receive.
+    pub fn quiet_but(&self, in_others: impl Fn(u32) -> bool) -> bool {
+        let own = |id: Id| {
+            let message = self.core.messages.iter().find(|(_, message)| message.content.own() == Some(id));
+            message.is_some_and(|(_, message)| in_others(message.envelope.context))
+        };
+        !self.has_backlog()
+            && self.core.requests.iter().all(|(id, request)| match &request.state {
+                RequestState::Announced(it) => in_others(it.context),
+                RequestState::Own => own(id),
+                other => !other.is_sending(),
+            })
+    }
+
     /// How many requests, messages, early frames and errands are left.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> [usize; 4] {

@@ -189,6 +189,15 @@ impl Content {
         }
     }
 
+    /// The send of this process whose message it is.
+    pub(super) fn own(&self) -> Option<Id> {
+        match self {
+            Self::Own(own) => Some(own.0),
+            Self::Signed(signed) => signed.1.own(),
+            Self::Bytes(_) | Self::Sync { .. } | Self::Ready(_) => None,
+        }
+    }
+
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) | Self::Sync { bytes, .. } => bytes.len() as u64,

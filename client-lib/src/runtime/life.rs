@@ -3,6 +3,7 @@
 //! The first user opens the library ([`start`]), the last one closes it. After that it can be opened again, if the process
 //! manager accepts the process again.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::background::Background;
@@ -12,6 +13,8 @@ use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
+use crate::object::comm::{Comms, Communicator};
+use crate::object::partitioned;
 use crate::object::session::Session;
 
 /// Counts how often the library was closed, for threads that wait for it.
@@ -53,8 +56,8 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
     if Mode::now() == Mode::Checked {
         state.report_leaks();
     }
-    let is_last = state.sessions.iter().next().is_none();
-    deliver_all(&mut state, is_last)?;
+    let others = contexts_of(&state, |session| session.is_some());
+    deliver_all(&mut state, &others)?;
     (state.comms.world, state.comms.own) = (None, None);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
     leave(runtime, &mut state)
@@ -85,22 +88,28 @@ pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
     state.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
     let _ = state.buffered.detach(owner);
-    let is_last = state.comms.world.is_none() && state.sessions.iter().count() == 1;
-    deliver_all(&mut state, is_last).map_err(|error| error.on_session(handle))?;
+    let others = contexts_of(&state, |session| session != Some(handle));
+    deliver_all(&mut state, &others).map_err(|error| error.on_session(handle))?;
     let ended = state.sessions.take(handle)?;
     state.errhandlers.unused(ended.errhandler);
     leave(runtime, &mut state)
 }
 
-/// Waits until everything has been sent. A message of another user of the library, who is still there, may have to wait for a receive
-/// that comes later: then it suffices that everything is on its way. Fails if messages were lost whose sends have succeeded, because the messages were stored;
+/// The contexts of the communicators that these users of the library have made, of which `None` is the world model.
+fn contexts_of(state: &State, users: impl Fn(Option<SessionHandle>) -> bool) -> HashSet<u32> {
+    let Comms { world, own, made, .. } = &state.comms;
+    let all = world.iter().chain(own).chain(made.iter().map(|(_, communicator)| communicator));
+    let theirs = all.filter(|communicator| users(communicator.session));
+    let contexts = |of: &Communicator| [of.context, of.context + 1, partitioned::context_of(of.context + 1)];
+    theirs.flat_map(contexts).collect()
+}
+
+/// Waits until everything has been sent, except messages that another user of the library has sent and whose receives may come later:
+/// those in the contexts of `others`. Fails if messages were lost whose sends have succeeded, because the messages were stored;
 /// a later call does not fail because of the same messages. Processes of other jobs may end at any time: losing them is not an error
 /// of this job.
-fn deliver_all(state: &mut Guard<'_>, is_last: bool) -> MpiResult {
-    state.wait(|state| match is_last {
-        true => state.engine.quiet().then_some(()),
-        false => (!state.engine.has_backlog()).then_some(()),
-    });
+fn deliver_all(state: &mut Guard<'_>, others: &HashSet<u32>) -> MpiResult {
+    state.wait(|state| state.engine.quiet_but(|context| others.contains(&context)).then_some(()));
     let State { engine, comms, .. } = &mut **state;
     engine.take_undelivered(|peer| !comms.names.is_foreign(peer)).map_or(Ok(()), Err)
 }

@@ -60,8 +60,8 @@ impl Codes {
     }
 }
 
-/// How long spawned processes wait for their parents, whose members may call late. If the parents end or give up, their port is closed, and
-/// the processes notice that at once.
+/// How long spawned processes wait for their parents, which wait for the launch of all of them, however long that takes. If the parents end or
+/// give up, their port is closed, and the processes notice that at once.
 const PARENTS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a spawned job may take to call `MPI_Init` by default.

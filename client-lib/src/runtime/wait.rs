@@ -115,6 +115,8 @@ impl Guard<'_> {
                     }
                 }
                 Pause::Sleep => {
+                    // Meanwhile, others may have run on this core.
+                    in_vain = Some(false);
                     if idle.is_long() {
                         self.seek_awaited(idle.elapsed >= FAR);
                     }
