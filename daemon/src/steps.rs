@@ -153,7 +153,8 @@ impl Steps {
             let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
             let owner = std::fs::metadata(format!("/proc/{pid}"))?.uid();
             let is_step = line.split(|byte| *byte == 0).nth(1) == Some(b"step");
-            if is_step && (own.is_some() || owner == uid.unwrap_or_else(|| geteuid().as_raw())) {
+            let daemons = geteuid().as_raw();
+            if is_step && (owner == uid.unwrap_or(daemons) || (own.is_some() && owner == daemons)) {
                 return process.signal(Signal::SIGKILL);
             }
             warn!(job, %pid, "it is not killed: the process is another one by now");

@@ -126,10 +126,16 @@ impl<'a> Given<'a> {
             Does::Ranks => set(&mut program.n, values::ranks(self.text()?, typed)?, typed),
             Does::Soft => set(&mut program.soft, self.text()?.to_owned(), typed),
             Does::Host => {
-                program.hosts.push(self.text()?.to_owned());
+                let list = self.text()?;
                 // Hosts of several options are one list.
-                let list = program.hosts.join(",");
-                program.hosts = vec![values::alone_is_one_slot(&list)];
+                let list = match program.hosts.last_mut().filter(|_| !job.by_hydra) {
+                    Some(before) => {
+                        *before = values::one_slot_each(before);
+                        values::one_slot_each(list)
+                    }
+                    None => values::alone_is_one_slot(list),
+                };
+                program.hosts.push(list);
                 Ok(())
             }
             Does::HydraHosts if self.values.len() > 1 => {

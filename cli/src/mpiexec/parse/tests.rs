@@ -93,8 +93,12 @@ fn hosts_are_listed_in_every_form() {
     assert_eq!(hosts("-host a"), (list("a"), None, false));
     assert_eq!(hosts("-H a,b"), (list("a:1,b:1"), None, false));
     assert_eq!(hosts("--host a:2,b"), (list("a:2,b:1"), None, false));
-    assert_eq!(hosts("-H a -H b"), (list("a:1,b:1"), None, false));
-    assert_eq!(hosts("-H a:3 -H b,c"), (list("a:3,b:1,c:1"), None, false));
+    let lists = |texts: [&str; 2]| texts.map(str::to_owned).to_vec();
+    assert_eq!(hosts("-H a -H b"), (lists(["a:1", "b:1"]), None, false));
+    assert_eq!(hosts("-H a:3 -H b,c"), (lists(["a:3", "b:1,c:1"]), None, false));
+    assert_eq!(hosts("-H gpu[01-02] -H a,b"), (lists(["gpu[01-02]", "a:1,b:1"]), None, false));
+    assert_eq!(hosts("-H a,b -H gpu[01-02]"), (lists(["a:1,b:1", "gpu[01-02]"]), None, false));
+    assert_eq!(hosts("-hosts a,b -H c"), (lists(["a,b", "c"]), None, true));
     assert_eq!(hosts("-host gpu[01-16]"), (list("gpu[01-16]"), None, false));
     assert_eq!(hosts("-host gpu[01,03],+n2,^c"), (list("gpu[01,03],+n2,^c"), None, false));
     assert_eq!(hosts("-hosts a:2,b:3"), (list("a:2,b:3"), None, true));

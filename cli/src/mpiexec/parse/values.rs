@@ -39,10 +39,15 @@ pub(super) fn of_ms_mpi(values: &[&OsStr], typed: &str) -> Result<(String, u32),
 
 /// In a list of several hosts, one without a number is one slot, as in Open MPI. Lists with ranges and other forms of rsd's stay.
 pub(super) fn alone_is_one_slot(list: &str) -> String {
-    let hosts: Vec<&str> = list.split(',').collect();
-    if hosts.len() == 1 || list.contains(['[', '+', '^']) {
+    if list.contains(',') { one_slot_each(list) } else { list.to_owned() }
+}
+
+/// As [`alone_is_one_slot`], also if it is one host: other options name more.
+pub(super) fn one_slot_each(list: &str) -> String {
+    if list.contains(['[', '+', '^']) {
         return list.to_owned();
     }
+    let hosts: Vec<&str> = list.split(',').collect();
     let counted = |host: &&str| if host.contains(':') { (*host).to_owned() } else { format!("{host}:1") };
     hosts.iter().map(counted).collect::<Vec<_>>().join(",")
 }

@@ -175,6 +175,7 @@ fn what_would_be_too_much_is_not_kept() {
         let now = vec![Info::new(keys::IMMEDIATE, Value::Bool(true))];
         assert_eq!(node.call(client, &get(0, "f", now)), NOT_FOUND);
     }
+    assert_eq!(put(&mut node, "k0"), DONE, "in the place of the one before");
     assert_eq!(node.call(client, &commit(Codec::V41, Scope::Local, "short", Value::Int(1))), DONE);
 }
 

@@ -47,6 +47,11 @@ impl Values {
         self.entries.contains_key(key)
     }
 
+    /// The bytes that a key and its value take, if there is one.
+    fn length_of(&self, key: &str) -> usize {
+        self.entries.get(key).map_or(0, |(_, bytes)| key.len() + bytes.len())
+    }
+
     /// Returns the encoded values.
     pub(super) fn encode(&self, codec: Codec) -> Bytes {
         let mut values = Vec::new();
@@ -115,14 +120,19 @@ fn recode(from: Codec, to: Codec, entry: &Entry, values: &mut Vec<u8>) {
 impl Step {
     pub(super) fn on_commit(&mut self, now: Now, local: Local, to: To, commits: Vec<Commit>, out: &mut Vec<Effect>) {
         let Some(codec) = self.codec_of(to.client) else { return };
-        let length = |entry: &Entry| entry.key.len() + entry.bytes.len();
-        let more: usize = commits
-            .iter()
-            .map(|commit| {
-                let times = if commit.scope == Scope::Global { 2 } else { 1 };
-                times * commit.entries.iter().map(length).sum::<usize>()
-            })
-            .sum();
+        let before = self.pmix.committed.get(&local);
+        let (here, elsewhere) = (before.map(|it| &it.local), before.map(|it| &it.remote));
+        let grows = |values: Option<&Values>, entry: &Entry| {
+            (entry.key.len() + entry.bytes.len())
+                .saturating_sub(values.map_or(0, |values| values.length_of(&entry.key)))
+        };
+        let by = |scope: Scope, entry: &Entry| match scope {
+            Scope::Local => grows(here, entry),
+            Scope::Remote => grows(elsewhere, entry),
+            Scope::Global => grows(here, entry) + grows(elsewhere, entry),
+        };
+        let of = |commit: &Commit| commit.entries.iter().map(|entry| by(commit.scope, entry)).sum::<usize>();
+        let more: usize = commits.iter().map(of).sum();
         let known: usize = self.pmix.committed.values().map(|it| it.local.bytes + it.remote.bytes).sum();
         if known.saturating_add(more) > BYTES_MAX {
             return self.send_pmix(to, &Reply::Done(Status::OUT_OF_RESOURCE), out);
