@@ -39,7 +39,7 @@ pub(crate) enum Event {
         /// When the request was made.
         at: Instant,
     },
-    /// Nobody waits for the answer to this request any more.
+    /// The client of this request has gone before it was answered.
     CallerGone(ReqId),
     /// A process requests a place in a group; `client` gets the answers.
     Join {

@@ -50,7 +50,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
     Ok(level)
 }
 
-/// `MPI_Finalize`: waits until the peers have received everything that was sent to them.
+/// `MPI_Finalize`: waits until everything that was sent is on its way or received, except by sessions that are still open.
 pub fn finalize(runtime: &Runtime) -> MpiResult {
     let mut state = runtime.visit();
     if Mode::now() == Mode::Checked {

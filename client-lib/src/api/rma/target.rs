@@ -161,7 +161,7 @@ pub(super) fn same_length(origin: usize, target: usize) -> MpiResult {
 }
 
 /// The operation on the elements of the target's type: a predefined one, of which the target's type consists (MPI 5.0 §12.3.3).
-/// `None` if there are no elements.
+/// Returns `None` for an operation without elements.
 pub(super) fn combination(
     state: &State,
     op: OpHandle,

@@ -234,7 +234,7 @@ mod tests {
     fn the_memory_of_cells_is_found_at_once() {
         let (segment, fd) = Segment::create(GEOMETRY).unwrap();
         let kib = || nix::sys::stat::fstat(&fd).unwrap().st_blocks / 2;
-        assert!(!segment.populate(5..6) && !segment.populate(2..9), "there are no such cells");
+        assert!(!segment.populate(5..6) && !segment.populate(2..9), "the segment does not have these cells");
         #[expect(clippy::reversed_empty_ranges, reason = "that is what is tested")]
         let empty = segment.populate(4..4) || segment.populate(4..2);
         assert_eq!((empty, kib()), (false, 0));

@@ -280,7 +280,7 @@ impl Head {
         }
     }
 
-    /// Handles that nobody waits for an answer any more.
+    /// Handles that the client of a request has gone before it was answered.
     pub(crate) fn on_caller_gone(&mut self, req: ReqId) {
         self.values.withdraw(req);
     }
